@@ -1,0 +1,35 @@
+# make test   lint, types and tests, in a virtual environment of its own
+# make demo   codebooks and heads over the built-in vocabulary, side by side
+# make bench  speed and memory of every head next to torch's own
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: test lint demo bench clean
+
+$(VENV)/.run: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -e .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(BIN)/python -m pip install --quiet -e ".[dev]"
+	touch $@
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+demo: $(VENV)/.run
+	$(BIN)/python -m examples.compare_heads
+
+bench: $(VENV)/.run
+	$(BIN)/python -m benchmarks.heads --json benchmarks/heads.json
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
