@@ -1,0 +1,51 @@
+"""Scores of every codeword of a codebook for a batch of bit logits, a block of tokens at a time.
+
+The score of a token is the sum of its codeword's signs times the logits, s_w . z. Eight bits have only 256 values, so
+for each byte of the code the 256 partial sums are tabulated once a batch; a token's score is then the sum of n / 8
+table rows, which `embedding_bag` does straight from the packed bytes. Measured at V = 267 735, n = 128, batch 16, two
+threads: 11 ms, against 118 ms for unpacking the codewords and multiplying.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding_bag, pad
+
+from ecoc.codes.bits import byte_signs
+
+BLOCK = 32_768  # tokens a block: 16 rows of it in float32 are 2 MB, within reach of the cache
+ROWS = 32  # batch rows a pass: torch reduces over tokens fastest with 32 columns, and the table stays in the cache
+
+
+def codeword_scores(packed: Tensor, logits: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Yield ``(start, scores)`` with scores ``(tokens, rows)`` of the tokens from `start` on; differentiable.
+
+    Shapes:
+        packed ``(V, ceil(n / 8))`` uint8, logits ``(rows, n)``.
+    """
+    rows, groups = logits.shape[0], packed.shape[-1]
+    # embedding_bag has a fast path for rows of 8 floats or more, so a single state is worth padding
+    filled = pad(logits, (0, groups * 8 - logits.shape[-1], 0, max(8, rows + -rows % 8) - rows))
+    signs = byte_signs(logits.dtype, logits.device)
+    table = torch.einsum("rgj,pj->gpr", filled.unflatten(-1, (groups, 8)), signs).flatten(0, 1)  # [groups * 256, rows]
+    offsets = torch.arange(0, groups * 256, 256, dtype=torch.int32, device=packed.device)
+    for start in range(0, len(packed), BLOCK):
+        block = packed[start : start + BLOCK].int() + offsets
+        yield start, embedding_bag(block, table, mode="sum")[:, :rows]
+
+
+def nearest(packed: Tensor, logits: Tensor, rank: Tensor) -> Tensor:
+    """Token with the best score for each row of `logits` ``(rows, n)``; equal scores go to the lowest `rank`."""
+    winners = []
+    for part in logits.split(ROWS):
+        best = torch.full((len(part),), -torch.inf, dtype=part.dtype, device=part.device)
+        best_rank = torch.full((len(part),), len(packed), dtype=rank.dtype, device=part.device)
+        for start, scores in codeword_scores(packed, part):
+            top = scores.amax(0)
+            tied = rank[start : start + len(scores)].unsqueeze(1).where(scores == top, len(packed)).amin(0)
+            better = (top > best) | ((top == best) & (tied < best_rank))
+            best, best_rank = torch.where(better, top, best), torch.where(better, tied, best_rank)
+        winners.append(best_rank)
+    token_of_rank = torch.empty_like(rank).scatter_(0, rank.long(), torch.arange(len(rank), dtype=rank.dtype))
+    return token_of_rank[torch.cat(winners).long()].long() if winners else rank.new_empty(0).long()

@@ -1,0 +1,58 @@
+r"""Semantic codes: Hamming distance grows with the distance of word vectors.
+
+Each bit is the side of a random hyperplane on which a word's vector lies (Charikar 2002), with the median word on the
+plane so that every bit is as informative as it can be:
+
+.. math:: c_{w, i} = [\, a_i \cdot (v_w - \bar v) > \operatorname{median}_{w'} a_i \cdot (v_{w'} - \bar v) \,]
+
+The expected share of differing bits is the angle between the centred vectors over pi. Hyperplanes are taken d at a
+time from random rotations: orthogonal ones repeat less, and the Hamming distance is closer to the angle.
+"""
+
+import torch
+from torch import Tensor
+
+from ecoc.codes.bits import pack
+from ecoc.codes.codebook import duplicate_rows
+
+_CHUNK = 64  # bits projected at a time: V x 64 floats, whatever n is
+
+
+def semantic_codewords(vectors: Tensor, bits: int, seed: int) -> Tensor:
+    """Packed distinct codewords ``(V, ceil(n / 8))`` from word vectors ``(V, d)``."""
+    centred = vectors.float() - vectors.float().mean(0)
+    planes = _hyperplanes(vectors.shape[1], bits, seed)
+    codes = torch.empty(len(vectors), bits, dtype=torch.bool)
+    for start in range(0, bits, _CHUNK):
+        side = centred @ planes[start : start + _CHUNK].T
+        codes[:, start : start + _CHUNK] = side > side.median(0).values
+    return _separate(pack(codes), codes, centred, planes)
+
+
+def _hyperplanes(dim: int, bits: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    rotations = []
+    for _ in range(-(-bits // dim)):
+        q, r = torch.linalg.qr(torch.randn(dim, dim, generator=generator))
+        rotations.append(q * r.diagonal().sign())  # without the sign Q is not uniform over rotations
+    return torch.cat(rotations)[:bits]
+
+
+def _separate(packed: Tensor, codes: Tensor, centred: Tensor, planes: Tensor) -> Tensor:
+    """Give words that share a codeword different ones, by flipping the bits nearest to their hyperplane.
+
+    The i-th word without a codeword of its own flips the bits that are set in i, counted from its least certain bit.
+    """
+    attempt = 1
+    while (twice := duplicate_rows(packed)).any():
+        tokens = twice.nonzero().flatten()
+        margin = (centred[tokens] @ planes.T).abs()
+        number = torch.arange(attempt, attempt + len(tokens))
+        digits = min(codes.shape[1], int(number[-1]).bit_length())
+        least_certain = margin.topk(digits, largest=False).indices
+        flip = ((number.unsqueeze(1) >> torch.arange(digits)) & 1).bool()
+        changed = codes[tokens]
+        changed.scatter_(1, least_certain, changed.gather(1, least_certain) ^ flip)
+        packed[tokens] = pack(changed)
+        attempt += len(tokens)
+    return packed
