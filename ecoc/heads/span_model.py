@@ -1,0 +1,128 @@
+r"""Distributions over tokens from independent bits and spans of codewords: objectives `span-mass` and `span-max`.
+
+A token's probability is that of its whole span (see :mod:`ecoc.codes.span_mass`); spans share out all words, so the
+probabilities sum to 1 without any softmax. With K > 1 mixture parts, each with bits of its own, the dependence between
+bits that independence loses comes back:
+
+.. math:: p(w \mid h) = \sum_{k=1}^{K} \pi_k(h) \sum_{c \in \text{span}(w)} \prod_i p_{k,i}(c_i)
+
+`span-max` is the paper's training loss: binary cross entropy on the best codeword of the span.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from ecoc.codes import Codebook, best_codeword, log_codeword_probability, log_span_mass, unpack
+
+_COARSE_BITS = 12  # bits beyond log2 V that a first look at all of V uses
+_TERMS_AT_ONCE = 2**22  # rows x tokens x bits held at once
+
+
+class SpanModel(nn.Module):
+    """Probabilities of spans.
+
+    Args:
+        codebook: A span code.
+        objective: ``span-mass`` or ``span-max``.
+        mixture: Number K of mixture parts.
+    """
+
+    first: Tensor  # [V, ceil(n / 8)] by token
+    last: Tensor
+
+    def __init__(self, codebook: Codebook, objective: str, mixture: int) -> None:
+        super().__init__()
+        if codebook.spans is None:
+            raise ValueError(
+                f"objective={objective!r} needs a span codebook, got {codebook.kind!r}: use codebook='span-unigram'"
+            )
+        self.bits = codebook.bits
+        self.objective = objective
+        self.mixture = mixture
+        self.vocab_size = codebook.vocab_size
+        place = codebook.spans.place
+        self.register_buffer("first", codebook.spans.first[place])
+        self.register_buffer("last", codebook.spans.last[place])
+
+    def parts(self, output: Tensor) -> tuple[Tensor, Tensor]:
+        """Bit logits ``(N, K, n)`` and log mixture weights ``(N, K)`` from the predictor's output."""
+        logits = output[:, : self.mixture * self.bits].unflatten(-1, (self.mixture, self.bits))
+        if self.mixture == 1:
+            return logits, torch.zeros_like(logits[..., 0])
+        return logits, output[:, self.mixture * self.bits :].log_softmax(-1)
+
+    def loss(self, output: Tensor, target: Tensor, label_smoothing: float) -> Tensor:
+        """Training loss of each row."""
+        loss = self.nll(output, target) if self.objective == "span-mass" else self.paper_nll(output, target)
+        if not label_smoothing:
+            return loss
+        tokens = torch.arange(self.vocab_size, device=output.device)
+        if self.objective == "span-mass":
+            everyone = self._log_mass(output.unsqueeze(1), tokens)
+        else:
+            everyone = self._log_best(output.unsqueeze(1), tokens)
+        return torch.lerp(loss, -everyone.mean(-1), label_smoothing)
+
+    def nll(self, output: Tensor, target: Tensor) -> Tensor:
+        """-log of the span's mass."""
+        return -self._log_mass(output, target)
+
+    def paper_nll(self, output: Tensor, target: Tensor) -> Tensor:
+        """-log of the best codeword's probability, the paper's perplexity: sums to less than 1 over V."""
+        return -self._log_best(output, target)
+
+    def log_prob(self, output: Tensor) -> Tensor:
+        """Log probability of every token, ``(N, V)``, a few tokens at a time."""
+        tokens = torch.arange(self.vocab_size, device=output.device)
+        step = max(1, _TERMS_AT_ONCE // (max(1, len(output)) * self.mixture * self.bits))
+        return torch.cat([self._log_mass(output.unsqueeze(1), some) for some in tokens.split(step)], 1)
+
+    def topk(self, output: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The k most probable tokens, exactly, without all bits of all tokens.
+
+        A span's mass is at most that of its ends cut to their first m bits. Tokens are ranked by this bound; the best
+        are looked at in full until none that is left could be better.
+        """
+        coarse_bits = min(self.bits, self.vocab_size.bit_length() + _COARSE_BITS)
+        bound = self._coarse(output, coarse_bits)
+        if coarse_bits == self.bits:
+            values, ids = bound.topk(k)
+            return values, ids
+        looked_at = min(self.vocab_size, 4 * k + 16)
+        while True:
+            bounds, ids = bound.topk(min(self.vocab_size, looked_at + 1))
+            values, place = self._log_mass(output.unsqueeze(1), ids[:, :looked_at]).topk(k)
+            if looked_at == self.vocab_size or bool((values[:, -1] >= bounds[:, -1]).all()):
+                return values, ids.gather(1, place)
+            looked_at = min(self.vocab_size, 4 * looked_at)
+
+    def _coarse(self, output: Tensor, bits: int) -> Tensor:
+        """Upper bounds ``(N, V)`` on all log masses from the first `bits` bits."""
+        logits, log_weight = self.parts(output)
+        step = max(1, _TERMS_AT_ONCE // (max(1, len(output)) * self.mixture * bits))
+        bounds = []
+        for first, last in zip(self.first.split(step), self.last.split(step), strict=True):
+            ends = (unpack(end, bits).unsqueeze(1) for end in (first, last))  # [tokens, 1, bits]
+            mass = log_span_mass(logits[..., :bits].unsqueeze(1), *ends)  # [N, tokens, K]
+            bounds.append((mass + log_weight.unsqueeze(1)).logsumexp(-1))
+        return torch.cat(bounds, 1)
+
+    def _log_mass(self, output: Tensor, tokens: Tensor) -> Tensor:
+        """Log mass of tokens ``(N,)`` for outputs ``(N, .)``, or ``(N, T)`` for ``(N, 1, .)``."""
+        logits, log_weight = self._broadcast_parts(output)
+        mass = log_span_mass(logits, *self._ends(tokens))
+        return (mass + log_weight).logsumexp(-1)
+
+    def _log_best(self, output: Tensor, tokens: Tensor) -> Tensor:
+        logits, log_weight = self._broadcast_parts(output)
+        best = best_codeword(logits, *self._ends(tokens))
+        return (log_codeword_probability(logits, best) + log_weight).logsumexp(-1)
+
+    def _broadcast_parts(self, output: Tensor) -> tuple[Tensor, Tensor]:
+        logits, log_weight = self.parts(output.reshape(-1, output.shape[-1]))
+        shape = output.shape[:-1]
+        return logits.view(*shape, self.mixture, self.bits), log_weight.view(*shape, self.mixture)
+
+    def _ends(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        first, last = (unpack(ends[tokens], self.bits).unsqueeze(-2) for ends in (self.first, self.last))
+        return first, last
