@@ -4,11 +4,10 @@ A word of n bits is stored most significant bit first in ceil(n / 8) bytes, the 
 then compare as integers when compared byte by byte, however many bits there are, and a codebook takes V n / 8 bytes.
 """
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
-
-_SHIFTS = torch.arange(7, -1, -1, dtype=torch.uint8)  # most significant bit of a byte first
-_BYTE_BITS = (torch.arange(256, dtype=torch.uint8).unsqueeze(1) >> _SHIFTS) & 1  # [256, 8]
 
 WORD_BYTES = 7  # 56 bits fit a signed 64-bit integer with the sign left alone, so words compare as they should
 
@@ -22,27 +21,31 @@ def pack(bits: Tensor) -> Tensor:
     """Pack 0/1 or bool bits ``(..., n)`` into bytes ``(..., ceil(n / 8))``."""
     missing = -bits.shape[-1] % 8
     filled = torch.nn.functional.pad(bits.to(torch.uint8), (0, missing))
-    return (filled.unflatten(-1, (-1, 8)) << _SHIFTS.to(bits.device)).sum(-1, dtype=torch.uint8)
+    shifts = torch.arange(7, -1, -1, dtype=torch.uint8, device=bits.device)  # most significant bit first
+    return (filled.unflatten(-1, (-1, 8)) << shifts).sum(-1, dtype=torch.uint8)
 
 
 def unpack(packed: Tensor, bits: int) -> Tensor:
     """Unpack bytes ``(..., ceil(n / 8))`` into bool bits ``(..., n)``."""
-    return _lookup(_BYTE_BITS.bool(), packed, bits)
+    return _lookup(byte_signs(torch.int8, packed.device) > 0, packed, bits)
 
 
 def unpack_signs(packed: Tensor, bits: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """Unpack bytes into +1 (bit set) and -1 (bit clear), ``(..., n)``."""
-    return _lookup(_BYTE_BITS.to(dtype) * 2 - 1, packed, bits)
+    return _lookup(byte_signs(dtype, packed.device), packed, bits)
+
+
+@lru_cache(maxsize=64)
+def byte_signs(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The eight signs of every byte, ``(256, 8)``; kept, so that a GPU is sent them once."""
+    with torch.inference_mode(False):  # made in inference, it could not be used in training later
+        byte = torch.arange(256, device=device).unsqueeze(1)
+        return ((byte >> torch.arange(7, -1, -1, device=device)) & 1).to(dtype) * 2 - 1
 
 
 def _lookup(table: Tensor, packed: Tensor, bits: int) -> Tensor:
-    values = torch.nn.functional.embedding(packed.int(), table.to(packed.device))  # [..., bytes, 8]
+    values = torch.nn.functional.embedding(packed.int(), table)  # [..., bytes, 8]
     return values.flatten(-2)[..., :bits]
-
-
-def byte_signs(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The eight signs of every byte, ``(256, 8)``."""
-    return (_BYTE_BITS.to(dtype) * 2 - 1).to(device)
 
 
 def words(packed: Tensor) -> Tensor:

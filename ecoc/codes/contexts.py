@@ -22,7 +22,7 @@ from torch import Tensor
 from ecoc.codes.vectors import WordVectors, progress_bar
 
 _CHUNK = 1 << 22  # tokens counted at a time: about 150 MB of work space
-_DEPTH = 20  # blocks of the basis of the decomposition: twice as deep changes PTB's values by less than 1e-5
+_DEPTH = 20  # blocks of the basis of the decomposition: 60 change PTB's singular values by 1.4e-6 at most
 
 
 def context_vectors(
@@ -61,7 +61,6 @@ def context_vectors(
     found = torch.zeros(vocab_size, dtype=torch.bool)
     found[matrix.indices()[0]] = True
     vectors = F.normalize(left * singular.sqrt()).float()
-    vectors[~found] = 0  # what rounding left there
     signed = ", ".join(f"{offset:+d}" for offset in offsets)
     return WordVectors(vectors, found, f"contexts ({signed}) of {len(stream)} tokens")
 
@@ -135,7 +134,7 @@ def ppmi(stream: np.ndarray, counts: np.ndarray, offsets: Sequence[int], width: 
         beside = counts - np.bincount(nobodys, minlength=len(counts))
         total = max(0, len(stream) - abs(offset))
         value = np.log(together * float(total) / alone[word] / beside[frequent[context]])
-        keep = value > 0
+        keep = value > 1e-9  # 0 but for rounding is no information either
         words.append(word[keep])
         columns.append(context[keep] + block * width)
         values.append(value[keep])

@@ -323,3 +323,15 @@ def test_a_state_of_another_codebook_is_refused() -> None:
             {"0.weight": torch.ones(H, H), "0.bias": torch.ones(H)}
             | {f"1.{name}": value for name, value in other.state_dict().items()}
         )
+
+
+def test_a_head_first_used_in_inference_mode_can_be_trained_later() -> None:
+    from ecoc.codes.bits import byte_signs
+
+    byte_signs.cache_clear()
+    head, (hidden, target) = build("ecoc likelihood"), batch()
+    with torch.inference_mode():
+        head.nll(hidden, target)
+    head.nll(hidden, target).mean().backward()
+    head(hidden, target).backward()
+    assert head.output.weight.grad is not None
