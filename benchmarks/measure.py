@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # before torch is loaded: its profiler talks on every start
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # before torch is loaded: its profiler talks on every start
 
 from torch.profiler import ProfilerActivity, profile
 

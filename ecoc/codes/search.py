@@ -24,15 +24,18 @@ def codeword_scores(packed: Tensor, logits: Tensor) -> Iterator[tuple[int, Tenso
     Shapes:
         packed ``(V, ceil(n / 8))`` uint8, logits ``(rows, n)``.
     """
-    rows, groups = logits.shape[0], packed.shape[-1]
-    # embedding_bag has a fast path for rows of 8 floats or more, so a single state is worth padding
-    filled = pad(logits, (0, groups * 8 - logits.shape[-1], 0, max(8, rows + -rows % 8) - rows))
-    signs = byte_signs(logits.dtype, logits.device)
-    table = torch.einsum("rgj,pj->gpr", filled.unflatten(-1, (groups, 8)), signs).flatten(0, 1)  # [groups * 256, rows]
+    groups = packed.shape[-1]
+    if not len(logits):  # embedding_bag takes no table without columns
+        yield 0, logits.new_empty(len(packed), 0)
+        return
+    by_byte = pad(logits, (0, groups * 8 - logits.shape[-1])).unflatten(-1, (groups, 8))
+    table = torch.einsum("rgj,pj->gpr", by_byte, byte_signs(logits.dtype, logits.device)).flatten(0, 1)
+    # [groups * 256, rows]; of a single row einsum leaves strides that keep embedding_bag from its fast path
+    table = table.clone(memory_format=torch.contiguous_format)
     offsets = torch.arange(0, groups * 256, 256, dtype=torch.int32, device=packed.device)
     for start in range(0, len(packed), BLOCK):
         block = packed[start : start + BLOCK].int() + offsets
-        yield start, embedding_bag(block, table, mode="sum")[:, :rows]
+        yield start, embedding_bag(block, table, mode="sum")
 
 
 def nearest(packed: Tensor, logits: Tensor, rank: Tensor) -> Tensor:
