@@ -1,11 +1,14 @@
 """The README's examples run as written."""
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from benchmarks import summary
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -39,3 +42,9 @@ def test_the_example_learns_something() -> None:
 def test_links_between_documents_lead_somewhere(document: Path) -> None:
     links = re.findall(r"\]\((?!http)([^)#]+)\)", document.read_text(encoding="utf-8"))
     assert all((document.parent / link).exists() for link in links)
+
+
+def test_the_readmes_table_is_that_of_the_committed_measurements() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = summary.markdown(json.loads(summary.RESULTS.read_text()))
+    assert summary.with_table(readme, table) == readme
