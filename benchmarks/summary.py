@@ -24,7 +24,8 @@ def markdown(results: dict) -> str:
     lines = ["| head | " + " | ".join(columns) + " |", "|---" + "|---:" * len(columns) + "|"]
     for head in dict.fromkeys(head for _, head in rows):
         row = rows[largest, head]
-        cells = [f"{rows[vocab, BASELINE]['step_ms'] / rows[vocab, head]['step_ms']:.3g}x" for vocab in sizes]
+        ratios = (rows[vocab, BASELINE]["step_ms"] / rows[vocab, head]["step_ms"] for vocab in sizes)
+        cells = [f"{ratio:,.0f}x" if ratio >= 10 else f"{ratio:.1f}x" for ratio in ratios]
         cells += [f"{row['extra_mb']:,.0f} MB", f"{row['parameters']:,}"]
         cells += [f"{row['greedy_ms']:.2g} ms" if row["greedy_ms"] < 10 else f"{row['greedy_ms']:,.0f} ms"]
         cells += [f"{row['nll_ms']:,.0f} ms"]
