@@ -25,7 +25,8 @@ class BinaryTreeSoftmax(Head):
         hidden_size: Size H of a hidden state.
         vocab_size: Number of tokens V.
         counts: How often each token occurs, ``(V,)``; biases then start at the unigram distribution.
-        order: ``random``, ``unigram`` or ``embedding`` (by similarity to the most frequent token; needs vectors).
+        order: ``random``, ``unigram`` or ``embedding`` (by similarity to the most frequent token; needs vectors), or
+            the token ids themselves in the order wanted, ``(V,)``.
         vectors: Word vectors ``(V, d)`` for the embedding order.
         seed: Seed of the random order.
         bias: Whether there is a bias.
@@ -43,7 +44,7 @@ class BinaryTreeSoftmax(Head):
         vocab_size: int,
         counts: Tensor | None = None,
         *,
-        order: str = "unigram",
+        order: str | Tensor = "unigram",
         vectors: Tensor | None = None,
         seed: int = 0,
         bias: bool = True,

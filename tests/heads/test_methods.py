@@ -261,6 +261,15 @@ def test_tree_probabilities_are_products_along_the_latent_path(case: str) -> Non
     torch.testing.assert_close(-log_probs.sum(-1), head.nll(hidden, target))
 
 
+@pytest.mark.parametrize("tree", ["two-level", "binary"])
+def test_a_tree_can_be_given_its_order(tree: str) -> None:
+    by_vectors = heads.build("hierarchical", H, V, tree=tree, order="embedding", vectors=word_vectors())
+    given = heads.build("hierarchical", H, V, tree=tree, order=by_vectors.owner)
+    given.load_state_dict(by_vectors.state_dict())
+    hidden = torch.randn(3, H)
+    assert torch.equal(given.log_prob(hidden), by_vectors.log_prob(hidden))
+
+
 BAD_HEADS = {
     "unknown head": (lambda: heads.build("maxout", H, V), "name='maxout' is no head: choose one of softmax"),
     "unknown tree": (lambda: heads.build("hierarchical", H, V, tree="oak"), "tree='oak' is unknown"),
@@ -275,6 +284,10 @@ BAD_HEADS = {
     "no samples": (lambda: heads.build("nce", H, V, counts=zipf_counts(), samples=0), "samples must be at least 1"),
     "no noise": (lambda: heads.build("nce", H, V, counts=zipf_counts(), noise=0), "noise must be above 0"),
     "order": (lambda: heads.build("hierarchical", H, V, order="size"), "order='size' is unknown"),
+    "order with a token twice": (
+        lambda: heads.build("hierarchical", H, V, order=torch.zeros(V).long()),
+        "order must hold each of the 23 token ids once",
+    ),
     "order without vectors": (lambda: heads.build("hierarchical", H, V, order="embedding"), "vectors is needed"),
     "vectors of another size": (
         lambda: heads.build("hierarchical", H, V, order="embedding", vectors=word_vectors(9)),
