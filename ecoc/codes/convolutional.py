@@ -52,7 +52,8 @@ class Trellis:
     def viterbi(self, logits: Tensor) -> Tensor:
         """Most likely message, as an integer ``(rows,)``, under independent bits with log odds ``(rows, n)``."""
         steps, states = logits.shape[-1] // 2, 2**self.memory
-        gain = logits.unflatten(-1, (steps, 2)) @ (self.outputs.to(logits.dtype) * 2 - 1).T  # [rows, steps, 2^K]
+        signs = self.outputs.to(logits) * 2 - 1
+        gain = logits.unflatten(-1, (steps, 2)) @ signs.T  # [rows, steps, 2^K]
         # register = newest bit, then the state; the next state drops the register's oldest (lowest) bit
         score = torch.full((len(logits), states), -torch.inf, dtype=logits.dtype, device=logits.device)
         score[:, 0] = 0.0

@@ -50,5 +50,4 @@ def nearest(packed: Tensor, logits: Tensor, rank: Tensor) -> Tensor:
             better = (top > best) | ((top == best) & (tied < best_rank))
             best, best_rank = torch.where(better, top, best), torch.where(better, tied, best_rank)
         winners.append(best_rank)
-    token_of_rank = torch.empty_like(rank).scatter_(0, rank.long(), torch.arange(len(rank), dtype=rank.dtype))
-    return token_of_rank[torch.cat(winners).long()].long() if winners else rank.new_empty(0).long()
+    return torch.argsort(rank)[torch.cat(winners).long()]
