@@ -1,0 +1,99 @@
+r"""An LSTM with variational dropout (Gal and Ghahramani 2016)."""
+
+import torch
+from torch import Tensor, nn
+
+State = tuple[Tensor, Tensor]
+
+
+class VariationalLSTM(nn.Module):
+    r"""The LSTM from *A Theoretically Grounded Application of Dropout in Recurrent Neural Networks*.
+
+    One dropout mask a sequence, the same at every step, on what enters a layer, on its recurrent connections, and on
+    what leaves the last one:
+
+    .. math::
+        (i, f, g, o) &= W (x_t \circ m_x) + U (h_{t-1} \circ m_h) + b \\
+        c_t &= \sigma(f) \circ c_{t-1} + \sigma(i) \circ \tanh(g), \qquad h_t = \sigma(o) \circ \tanh(c_t)
+
+    Without recurrent dropout, and always in evaluation, a layer is one call of ``nn.LSTM``; with it, a loop over steps
+    that gives the same numbers for the same mask. Parameters are those of ``nn.LSTM`` either way.
+
+    Args:
+        input_size: Size of an input.
+        hidden_size: Size of a state.
+        layers: Number of layers.
+        dropout: Share dropped of each layer's inputs and of the last layer's outputs.
+        recurrent_dropout: Share dropped of the recurrent connections.
+
+    Shapes:
+        inputs ``(batch, time, input_size)``; outputs ``(batch, time, hidden_size)``; a state is h and c, each
+        ``(layers, batch, hidden_size)``.
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, layers: int = 2, dropout: float = 0.2, recurrent_dropout: float = 0.2
+    ) -> None:
+        super().__init__()
+        if layers < 1:
+            raise ValueError(f"layers must be at least 1, got {layers}")
+        for name, share in (("dropout", dropout), ("recurrent_dropout", recurrent_dropout)):
+            if not 0 <= share < 1:
+                raise ValueError(f"{name} must be in [0, 1), got {share}")
+        self.hidden_size = hidden_size
+        self.dropout = dropout
+        self.recurrent_dropout = recurrent_dropout
+        sizes = [input_size] + [hidden_size] * (layers - 1)
+        self.shard = (0, 1)  # of several processes, this one's number; see _mask
+        self.layers = nn.ModuleList([nn.LSTM(size, hidden_size, batch_first=True) for size in sizes])
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for layer in self.layers:
+            assert isinstance(layer, nn.LSTM)
+            layer.reset_parameters()
+            with torch.no_grad():  # remember at first: the forget gates start open (Jozefowicz et al. 2015)
+                layer.get_parameter("bias_ih_l0")[self.hidden_size : 2 * self.hidden_size] += 1.0
+
+    def forward(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """Outputs for every step, and the state after the last."""
+        if state is None:
+            zeros = inputs.new_zeros(len(self.layers), len(inputs), self.hidden_size)
+            state = zeros, zeros
+        outputs, last = inputs, []
+        for layer, h, c in zip(self.layers, *state, strict=True):
+            assert isinstance(layer, nn.LSTM)
+            outputs = self._dropped(outputs)
+            if self.training and self.recurrent_dropout:
+                mask = self._mask(h, self.recurrent_dropout)
+                outputs, (h, c) = stepwise(layer, outputs, (h, c), mask)
+            else:
+                outputs, (h, c) = layer(outputs, (h.unsqueeze(0), c.unsqueeze(0)))
+                h, c = h.squeeze(0), c.squeeze(0)
+            last.append((h, c))
+        return self._dropped(outputs), (torch.stack([h for h, _ in last]), torch.stack([c for _, c in last]))
+
+    def _dropped(self, values: Tensor) -> Tensor:
+        if not (self.training and self.dropout):
+            return values
+        return values * self._mask(values[:, 0], self.dropout).unsqueeze(1)
+
+    def _mask(self, like: Tensor, dropout: float) -> Tensor:
+        """A mask ``(batch, size)``; drawn for the batch of all processes, so that theirs is one process's batch."""
+        rank, world = self.shard
+        everyone = like.new_empty(len(like) * world, like.shape[1]).bernoulli_(1 - dropout).div_(1 - dropout)
+        return everyone[rank * len(like) : (rank + 1) * len(like)]
+
+
+def stepwise(layer: nn.LSTM, inputs: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
+    """One layer, step by step, its recurrent connections multiplied by `mask` ``(batch, hidden)``."""
+    h, c = state
+    weight, recurrent, bias, second_bias = layer.parameters()
+    from_inputs = nn.functional.linear(inputs, weight, bias + second_bias)
+    outputs = []
+    for gates in from_inputs.unbind(1):
+        into, forget, new, out = (gates + (h * mask) @ recurrent.T).chunk(4, -1)
+        c = forget.sigmoid() * c + into.sigmoid() * new.tanh()
+        h = out.sigmoid() * c.tanh()
+        outputs.append(h)
+    return torch.stack(outputs, 1), (h, c)

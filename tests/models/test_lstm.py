@@ -1,0 +1,98 @@
+"""The LSTM: one mask a sequence, and the same numbers by both paths."""
+
+import pytest
+import torch
+from torch import nn
+
+from ecoc.models import VariationalLSTM
+from ecoc.models.lstm import stepwise
+
+B, T, E, H = 4, 7, 5, 6
+
+
+def lstm(**options: float) -> VariationalLSTM:
+    return VariationalLSTM(E, H, **{"layers": 2, "dropout": 0.0, "recurrent_dropout": 0.0, **options}).double()
+
+
+def test_a_step_at_a_time_equals_torchs_layer() -> None:
+    layer = nn.LSTM(E, H, batch_first=True).double()
+    inputs = torch.randn(B, T, E, dtype=torch.float64, requires_grad=True)
+    h, c = torch.randn(2, B, H, dtype=torch.float64)
+    fused, (fused_h, fused_c) = layer(inputs, (h.unsqueeze(0), c.unsqueeze(0)))
+    steps, (step_h, step_c) = stepwise(layer, inputs, (h, c), torch.ones_like(h))
+    torch.testing.assert_close((steps, step_h, step_c), (fused, fused_h[0], fused_c[0]))
+    weights = torch.randn_like(fused)
+    gradients = [
+        torch.autograd.grad((outputs * weights).sum(), [inputs, *layer.parameters()]) for outputs in (fused, steps)
+    ]
+    torch.testing.assert_close(*gradients)
+
+
+def test_the_recurrent_mask_is_the_equations() -> None:
+    layer = nn.LSTM(E, H, batch_first=True).double()
+    inputs, mask = torch.randn(B, 2, E, dtype=torch.float64), (torch.rand(B, H) < 0.5).double() * 2
+    h, c = torch.randn(2, B, H, dtype=torch.float64)
+    outputs, _ = stepwise(layer, inputs, (h, c), mask)
+    for step in range(2):
+        cell = nn.LSTMCell(E, H).double()
+        cell.load_state_dict({name.removesuffix("_l0"): value for name, value in layer.state_dict().items()})
+        h, c = cell(inputs[:, step], (h * mask, c))
+        torch.testing.assert_close(outputs[:, step], h)
+
+
+def test_the_fused_path_is_taken_whenever_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*arguments: object) -> None:
+        raise AssertionError("step by step")
+
+    monkeypatch.setattr("ecoc.models.lstm.stepwise", never)
+    inputs = torch.randn(B, T, E, dtype=torch.float64)
+    lstm(dropout=0.3)(inputs)
+    lstm(dropout=0.3, recurrent_dropout=0.3).eval()(inputs)
+    with pytest.raises(AssertionError, match="step by step"):
+        lstm(recurrent_dropout=0.3)(inputs)
+
+
+def test_one_mask_a_sequence() -> None:
+    model = lstm(dropout=0.5, layers=1)
+    constant = torch.ones(200, T, E, dtype=torch.float64)
+    dropped = model._dropped(constant)
+    assert (dropped == dropped[:, :1]).all()  # the same at every step
+    assert not (dropped[0] == dropped[1:]).all()  # another for another sequence
+    assert set(dropped.unique().tolist()) == {0.0, 2.0}
+    assert abs(dropped.mean() - 1) < 0.1
+
+
+def test_dropout_is_off_in_evaluation_and_state_carries_on() -> None:
+    model = lstm(dropout=0.5, recurrent_dropout=0.5).eval()
+    inputs = torch.randn(B, T, E, dtype=torch.float64)
+    whole, last = model(inputs)
+    first, state = model(inputs[:, :3])
+    second, carried = model(inputs[:, 3:], state)
+    torch.testing.assert_close(torch.cat([first, second], 1), whole)
+    torch.testing.assert_close(carried, last)
+
+
+def test_masks_of_several_processes_are_those_of_one() -> None:
+    inputs = torch.randn(B, T, E, dtype=torch.float64)
+    model = lstm(dropout=0.4, recurrent_dropout=0.4)
+    torch.manual_seed(3)
+    whole, _ = model(inputs)
+    halves = []
+    for rank in range(2):
+        model.shard = (rank, 2)
+        torch.manual_seed(3)
+        halves.append(model(inputs[rank * 2 : rank * 2 + 2])[0])
+    torch.testing.assert_close(torch.cat(halves), whole)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layers": 0}, "layers must be at least 1"),
+        ({"dropout": 1.0}, "dropout must be in"),
+        ({"recurrent_dropout": -1}, "recurrent_dropout must be in"),
+    ],
+)
+def test_bad_options_are_named(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        lstm(**options)
