@@ -19,7 +19,7 @@ from ecoc.codes.semantic import semantic_codewords
 from ecoc.codes.skipgram import skipgram_vectors
 from ecoc.codes.span_mass import best_codeword, log_codeword_probability, log_span_mass
 from ecoc.codes.spans import ORDERS, span_codebook
-from ecoc.codes.vectors import WordVectors, concatenate, fill_missing, read_vectors, write_vectors
+from ecoc.codes.vectors import WordVectors, checked_matrix, concatenate, fill_missing, read_vectors, write_vectors
 
 KINDS = (
     *(f"span-{order}" for order in ORDERS),
@@ -120,12 +120,4 @@ def _checked(
         counts = torch.as_tensor(counts).cpu()
         if counts.shape != (vocab_size,) or not torch.isfinite(counts).all() or (counts < 0).any():
             raise ValueError(f"counts must be {vocab_size} numbers of at least 0, got shape {tuple(counts.shape)}")
-    if isinstance(vectors, WordVectors):
-        vectors = fill_missing(vectors, seed)
-    if vectors is not None:
-        vectors = torch.as_tensor(vectors).cpu()
-        if vectors.ndim != 2 or len(vectors) != vocab_size:
-            raise ValueError(f"vectors must have shape ({vocab_size}, d), one row a token, got {tuple(vectors.shape)}")
-        if not torch.isfinite(vectors).all():
-            raise ValueError("vectors must be finite: some are NaN or infinite")
-    return counts, vectors
+    return counts, checked_matrix(vectors, vocab_size, seed)

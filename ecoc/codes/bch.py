@@ -21,18 +21,21 @@ def bch_codewords(rank: Tensor, bits: int) -> Tensor:
     needed = max(1, (len(rank) - 1).bit_length())
     degree = bits.bit_length() - 1 if bits & (bits - 1) == 0 else bits.bit_length()
     length = 2**degree - 1
-    if bits not in (length, length + 1) or not 2 <= degree <= len(PRIMITIVE) + 1:
+    if bits not in (length, length + 1) or not 2 <= degree <= len(PRIMITIVE) + 1 or length < needed:
         lengths = [2**m - 1 for m in range(2, len(PRIMITIVE) + 2) if 2**m - 1 >= needed]
         raise ValueError(f"bits={bits} is no BCH length: choose one of {lengths}, or one more for a parity bit")
     generator = generator_polynomial(degree, needed)
     message_bits = length - generator.bit_length() + 1
     shifts = (generator << shift for shift in reversed(range(message_bits)))
     matrix = torch.tensor([[int(digit) for digit in f"{row:0{length}b}"] for row in shifts], dtype=torch.float32)
-    # sums of at most 8191 ones: exact in float32
-    words = (integer_bits(rank.long(), message_bits).float() @ matrix).long() % 2
-    if bits > length:
-        words = torch.cat([words, words.sum(-1, keepdim=True) % 2], -1)
-    return words.bool()
+    words = torch.empty(len(rank), bits, dtype=torch.bool)
+    for start in range(0, len(rank), 8192):  # sums of at most 8191 ones: exact in float32
+        message = integer_bits(rank[start : start + 8192].long(), message_bits)
+        some = message.float() @ matrix % 2
+        if bits > length:
+            some = torch.cat([some, some.sum(-1, keepdim=True) % 2], -1)
+        words[start : start + 8192] = some.bool()
+    return words
 
 
 def generator_polynomial(degree: int, message_bits: int) -> int:

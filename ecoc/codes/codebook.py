@@ -56,7 +56,7 @@ class Spans:
         return words(self.first)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Codebook:
     """A binary code over a vocabulary: tokens in, bits out, and back again from damaged bits.
 
@@ -92,6 +92,12 @@ class Codebook:
                 f"packed must be uint8 of shape {expected} for {self.bits} bits, got {self.packed.dtype} of shape "
                 f"{tuple(self.packed.shape)}: use ecoc.codes.pack on the bits"
             )
+        if self.bits % 8 and (self.packed[:, -1] & (0xFF >> (self.bits % 8))).any():
+            raise ValueError(
+                f"packed has bits set beyond the {self.bits} of a codeword: use ecoc.codes.pack on the bits"
+            )
+        if not torch.equal(self.rank.cpu().long().sort().values, torch.arange(len(self.rank))):
+            raise ValueError(f"rank must hold each of 0 to {len(self.rank) - 1} once: use ecoc.codes.frequency_rank")
         twice = duplicate_rows(self.packed)
         if twice.any():
             tokens = twice.nonzero().flatten()[:5].tolist()
@@ -113,7 +119,7 @@ class Codebook:
         """Codewords of token ids ``(...)`` as bool ``(..., n)``."""
         if len(ids.flatten()) and not (int(ids.min()) >= 0 and int(ids.max()) < self.vocab_size):
             raise ValueError(f"ids must be in [0, {self.vocab_size}), got {int(ids.min())} to {int(ids.max())}")
-        return unpack(self.packed[ids], self.bits)
+        return unpack(self.packed[ids.long()], self.bits)
 
     def decode(self, bits: Tensor) -> Tensor:
         """Token ids ``(...)`` of hard words ``(..., n)``, bool or 0/1.
@@ -124,6 +130,8 @@ class Codebook:
         self._check_width(bits)
         if bits.is_floating_point():
             raise ValueError("bits must be bool or 0/1 integers; for log odds use decode_soft")
+        if bits.dtype != torch.bool and ((bits < 0) | (bits > 1)).any():
+            raise ValueError("bits must be 0 or 1: turn signs into bits with signs > 0")
         if self.spans is not None:
             rows = search_rows(self.spans.first_words, words(pack(bits)))
             return self.spans.owner[rows].long()
@@ -132,6 +140,8 @@ class Codebook:
     def decode_soft(self, logits: Tensor) -> Tensor:
         """Token ids ``(...)`` most likely under independent bits with log odds `logits` ``(..., n)``."""
         self._check_width(logits)
+        if not logits.is_floating_point() or logits.isnan().any():
+            raise ValueError("logits must be floating-point log odds without NaN; for hard bits use decode")
         if self.spans is not None:
             return self.decode(logits > 0)
         flat = logits.reshape(-1, self.bits)
@@ -168,7 +178,7 @@ class Codebook:
     def fingerprint(self) -> str:
         """Hash of everything that decides what a bit means; equal for equal codes."""
         digest = hashlib.sha256(f"{self.bits}".encode())
-        parts = [self.packed] + ([self.spans.first, self.spans.owner] if self.spans else [])
+        parts = [self.packed, self.rank.int()] + ([self.spans.first, self.spans.owner] if self.spans else [])
         for part in parts:
             digest.update(part.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()

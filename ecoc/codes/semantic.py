@@ -9,12 +9,17 @@ The expected share of differing bits is the angle between the centred vectors ov
 time from random rotations: orthogonal ones repeat less, and the Hamming distance is closer to the angle.
 """
 
+import itertools
+
 import torch
 from torch import Tensor
 
-from ecoc.codes.bits import pack
+from ecoc.codes.bits import pack, unpack
 from ecoc.codes.codebook import duplicate_rows
+from ecoc.codes.convolutional import integer_bits
 
+_DENSE_BITS = 24  # so short a code may have hardly a word to spare; there,
+_ROUNDS = 30  # after so many rounds of separating words the rest take any word that is free
 _CHUNK = 64  # bits projected at a time: V x 64 floats, whatever n is
 
 
@@ -44,8 +49,11 @@ def _separate(packed: Tensor, codes: Tensor, centred: Tensor, planes: Tensor) ->
     The i-th word without a codeword of its own flips the bits that are set in i, counted from its least certain bit.
     """
     attempt = 1
-    while (twice := duplicate_rows(packed)).any():
-        tokens = twice.nonzero().flatten()
+    dense = codes.shape[1] <= _DENSE_BITS
+    for _ in range(_ROUNDS) if dense else itertools.count():
+        tokens = duplicate_rows(packed).nonzero().flatten()
+        if not len(tokens):
+            return packed
         margin = (centred[tokens] @ planes.T).abs()
         number = torch.arange(attempt, attempt + len(tokens))
         digits = min(codes.shape[1], int(number[-1]).bit_length())
@@ -55,4 +63,15 @@ def _separate(packed: Tensor, codes: Tensor, centred: Tensor, planes: Tensor) ->
         changed.scatter_(1, least_certain, changed.gather(1, least_certain) ^ flip)
         packed[tokens] = pack(changed)
         attempt += len(tokens)
+    return _take_free_words(packed, codes.shape[1])
+
+
+def _take_free_words(packed: Tensor, bits: int) -> Tensor:
+    """Where nearly all 2^n words are taken, give words without one of their own any that is free."""
+    weights = 2 ** torch.arange(bits - 1, -1, -1)
+    taken = unpack(packed, bits).long() @ weights
+    free = torch.ones(2**bits, dtype=torch.bool)
+    free[taken] = False
+    tokens = duplicate_rows(packed).nonzero().flatten()
+    packed[tokens] = pack(integer_bits(free.nonzero().flatten()[: len(tokens)], bits))
     return packed

@@ -173,6 +173,18 @@ def fill_missing(vectors: WordVectors, seed: int = 0) -> Tensor:
     return filled
 
 
+def checked_matrix(vectors: Tensor | WordVectors | None, vocab_size: int, seed: int) -> Tensor | None:
+    """Word vectors as a finite matrix ``(V, d)`` on the CPU, with random rows for words that were not found."""
+    if vectors is None:
+        return None
+    matrix = fill_missing(vectors, seed) if isinstance(vectors, WordVectors) else torch.as_tensor(vectors).cpu()
+    if matrix.ndim != 2 or len(matrix) != vocab_size or matrix.shape[1] < 1:
+        raise ValueError(f"vectors must have shape ({vocab_size}, d), one row a token, got {tuple(matrix.shape)}")
+    if not torch.isfinite(matrix).all():
+        raise ValueError("vectors must be finite: some are NaN or infinite")
+    return matrix
+
+
 def progress_bar(visible: bool) -> Progress:
     """A bar on standard error, so that standard output holds results only."""
     return Progress(console=Console(stderr=True), disable=not visible)

@@ -91,8 +91,8 @@ class BinaryTreeSoftmax(Head):
         return at_least_float32(scores if self.bias is None else scores + self.bias[rows])
 
     def _nll(self, hidden: Tensor, target: Tensor) -> Tensor:
-        if self.vocab_size == 1:
-            return self._log_prob(hidden).squeeze(1) * -1
+        if self.vocab_size == 1:  # certain; still a function of the hidden state, for backward()
+            return at_least_float32(hidden.sum(-1) * 0)
         up = torch.arange(self.depth + 1, device=target.device)
         ancestors = self.leaf[target].unsqueeze(1) >> up  # [N, D + 1] from the leaf to the root, then 0
         turned_right = (ancestors[:, :-1] & 1).bool()
@@ -113,6 +113,7 @@ class BinaryTreeSoftmax(Head):
 
     def code_of(self, target: Tensor) -> Tensor:
         """Turns from the root to the token, bool ``(..., depth)``."""
+        self._ids_in_range(target)
         leaf = self.leaf[target].unsqueeze(-1)
         at_bottom = leaf >= 2**self.depth
         down = torch.arange(self.depth - 1, -1, -1, device=leaf.device)
@@ -121,6 +122,8 @@ class BinaryTreeSoftmax(Head):
 
     def token_of(self, code: Tensor) -> Tensor:
         """Token at the end of the turns ``(..., depth)``; turns after a leaf say nothing."""
+        if code.shape[-1:] != (self.depth,):
+            raise ValueError(f"code must have shape (..., {self.depth}), got {tuple(code.shape)}")
         node = torch.ones(code.shape[:-1], dtype=torch.long, device=code.device)
         for turn in code.long().unbind(-1):
             node = torch.where(node < self.vocab_size, 2 * node + turn, node)

@@ -47,7 +47,7 @@ class CodewordModel(nn.Module):
         self.register_buffer("log_prior", log_prior.float())
         self.register_buffer("mean_sign", _mean_sign(codebook), persistent=False)
         if objective == "likelihood":
-            self.proposal = Proposal(log_prior, samples or codebook.vocab_size)
+            self.proposal = Proposal(log_prior, codebook.vocab_size if samples is None else samples)
         else:
             # BCE's own posterior over the codebook: c . z = s . z / 2 + const, and no prior
             self.register_buffer("calibration", torch.tensor([0.5, 0.0]))
@@ -73,7 +73,7 @@ class CodewordModel(nn.Module):
         log_weight = self.proposal.log_weight.to(logits.dtype)
         log_sum = _LogSum.apply(scaled, mine, signs, log_weight, draws == target.unsqueeze(1))
         if label_smoothing:
-            average = scaled @ self.mean_sign.to(logits.dtype) + self.log_prior.mean()
+            average = (scaled * self.mean_sign.to(logits.dtype)).sum(-1) + self.log_prior.mean()
             mine = torch.lerp(mine, average, label_smoothing)
         return log_sum - mine
 
@@ -107,18 +107,18 @@ class CodewordModel(nn.Module):
 
     def calibrate(self, logits: Tensor, target: Tensor) -> None:
         """Fit alpha and beta of `bits` to minimise nll on held-out rows; a convex problem in two numbers."""
-        logits = logits.detach()
-        factors = self.calibration.to(logits.dtype).clone().requires_grad_()
-        optimiser = torch.optim.LBFGS([factors], max_iter=50, line_search_fn="strong_wolfe")
+        with torch.inference_mode(False), torch.enable_grad():
+            logits = logits.detach().clone()
+            factors = self.calibration.to(logits.dtype).clone().requires_grad_()
+            optimiser = torch.optim.LBFGS([factors], max_iter=50, line_search_fn="strong_wolfe")
 
-        def closure() -> Tensor:
-            optimiser.zero_grad()
-            scaled, beta = logits * factors[0], factors[1]
-            loss = (self._log_normaliser(scaled, beta) - self._score(scaled, target, beta)).mean()
-            loss.backward()
-            return loss
+            def closure() -> Tensor:
+                optimiser.zero_grad()
+                scaled, beta = logits * factors[0], factors[1]
+                loss = (self._log_normaliser(scaled, beta) - self._score(scaled, target, beta)).mean()
+                loss.backward()
+                return loss
 
-        with torch.enable_grad():
             optimiser.step(closure)
         self.calibration.copy_(factors.detach())
 

@@ -73,11 +73,11 @@ class ECOC(Head):
     ) -> None:
         super().__init__(hidden_size, vocab_size)
         by_span = objective.startswith("span-")
-        _check_options(objective, mixture, layers)
+        _check_options(objective, mixture, layers, samples)
         counts = checked_counts(counts, vocab_size)
         if not isinstance(codebook, Codebook):
             kind = codebook or _default_kind(by_span, counts, vectors)
-            length = bits or _default_bits(vocab_size, by_span)
+            length = _default_bits(vocab_size, by_span) if bits is None else bits
             codebook = codes.build(kind, vocab_size, length, counts, vectors, seed, **code_options)
         elif bits not in (None, codebook.bits) or code_options or vectors is not None:
             raise ValueError("codebook is built already: leave out bits, vectors and code options, or pass a kind")
@@ -107,7 +107,10 @@ class ECOC(Head):
                 f"weight must have shape ({self.bits}, {self.hidden_size}) to be tied to a one-layer ecoc head without "
                 f"mixture, got {tuple(weight.shape)}: tie it to a code embedding of the same codebook"
             )
-        self.output.weight = self.tied = weight
+        self.output.weight, self.tied = weight, True
+
+    def _tied_weight(self) -> Tensor:
+        return self.output.weight
 
     @torch.no_grad()
     def calibrate(self, hidden: Tensor, target: Tensor) -> None:
@@ -163,7 +166,8 @@ class ECOC(Head):
         return self.model.log_prob(self._predict_bits(hidden))
 
     def _topk(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        return self.model.topk(self._predict_bits(hidden), k)
+        parts = [self.model.topk(self._predict_bits(part), k) for part in hidden.split(self._rows_at_once())]
+        return torch.cat([values for values, _ in parts]), torch.cat([ids for _, ids in parts])
 
     def _predict(self, hidden: Tensor) -> Tensor:
         if isinstance(self.model, SpanModel):
@@ -184,7 +188,9 @@ class ECOC(Head):
         return f"{super().extra_repr()}, objective={self.objective}, {self.codebook}"
 
 
-def _check_options(objective: str, mixture: int, layers: int) -> None:
+def _check_options(objective: str, mixture: int, layers: int, samples: int | None) -> None:
+    if samples is not None and samples < 1:
+        raise ValueError(f"samples must be at least 1, or None for all tokens, got {samples}")
     if objective not in OBJECTIVES:
         raise ValueError(f"objective={objective!r} is unknown: choose one of {', '.join(OBJECTIVES)}")
     if layers not in (1, 2):

@@ -1,6 +1,7 @@
 """The contract every output head keeps: hidden state in, distribution over tokens out."""
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +31,7 @@ class Head(nn.Module, ABC):
             raise ValueError(f"hidden_size and vocab_size must be at least 1, got {hidden_size} and {vocab_size}")
         self.hidden_size = hidden_size
         self.vocab_size = vocab_size
-        self.tied: nn.Parameter | None = None
+        self.tied = False  # whether the weight is the input embedding's
 
     def forward(
         self,
@@ -106,6 +107,8 @@ class Head(nn.Module, ABC):
         """
         if not temperature > 0:
             raise ValueError(f"temperature must be above 0, got {temperature}: for the best token use predict")
+        if top_k is not None and top_k < 1:
+            raise ValueError(f"top_k must be at least 1, got {top_k}")
         if top_p is not None and not 0 < top_p <= 1:
             raise ValueError(f"top_p must be in (0, 1], got {top_p}")
         rows = self._finite(self._rows(hidden))
@@ -126,16 +129,21 @@ class Head(nn.Module, ABC):
             raise ValueError(f"{type(self).__name__} has no single weight to tie: use softmax, sampled, nce or ecoc")
         if own.shape != weight.shape:
             raise ValueError(f"weight must have shape {tuple(own.shape)} to be tied, got {tuple(weight.shape)}")
-        self.weight = self.tied = weight
+        self.weight, self.tied = weight, True
 
     def num_parameters(self) -> int:
         """Trainable numbers of the decoder alone; a tied weight belongs to the input embedding."""
-        return sum(p.numel() for p in self.parameters() if p is not self.tied)
+        return sum(p.numel() for p in self.parameters() if not (self.tied and p is self._tied_weight()))
 
     def num_bytes(self) -> int:
         """Bytes on disk: parameters of its own, packed codebook and other saved buffers."""
-        tensors = {id(t): t for t in self.state_dict(keep_vars=True).values() if t is not self.tied}
+        tensors = {id(t): t for t in self.state_dict(keep_vars=True).values()}
+        if self.tied:
+            tensors.pop(id(self._tied_weight()))
         return sum(t.numel() * t.element_size() for t in tensors.values())
+
+    def _tied_weight(self) -> Tensor:
+        return self.get_parameter("weight")
 
     # What a method writes -------------------------------------------------------------------------------------------
 
@@ -201,17 +209,21 @@ class Head(nn.Module, ABC):
         if target.is_floating_point() or target.dtype == torch.bool:
             raise ValueError(f"target must hold integer token ids, got {target.dtype}")
         ids = target.reshape(-1).long()
+        self._ids_in_range(ids, ignore_index)
+        return ids
+
+    def _ids_in_range(self, ids: Tensor, ignore_index: int | None = None) -> None:
         # a look at the values would make a GPU wait; there, torch's own device assertion catches a bad id
         if ids.device.type == "cpu" and not torch.compiler.is_compiling():
             outside = (ids < 0) | (ids >= self.vocab_size)
             if ignore_index is not None:
                 outside &= ids != ignore_index
             if outside.any():
+                way_out = "leave those rows out" if ignore_index is None else "give their id as ignore_index"
                 raise ValueError(
                     f"target has token id {int(ids[outside][0])} outside the vocabulary [0, {self.vocab_size}): map "
-                    f"such tokens to <unk>, or give their id as ignore_index"
+                    f"such tokens to <unk>, or {way_out}"
                 )
-        return ids
 
     # State: parameters mean nothing under another codebook or token order -------------------------------------------
 
@@ -225,12 +237,11 @@ class Head(nn.Module, ABC):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         mine, theirs = getattr(self, "seal", None), state_dict.get(f"{prefix}seal")
         if mine is not None and theirs is not None and not torch.equal(mine.cpu(), theirs.cpu()):
-            error_messages = args[-1]
-            error_messages.append(
+            # raised at once: torch collects messages but would load the head's parts all the same
+            raise RuntimeError(
                 f"{prefix or 'head'}: the state_dict belongs to another codebook or token order: build the head with "
                 f"the codebook, counts and seed it was trained with"
             )
-            return
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
@@ -253,8 +264,10 @@ def checked_counts(counts: Tensor | None, vocab_size: int) -> Tensor | None:
 
 
 def log_unigram(counts: Tensor | None, vocab_size: int) -> Tensor:
-    """Log unigram distribution, float64 ``(V,)``: a token never seen counts as seen once; uniform without counts."""
-    seen = torch.ones(vocab_size, dtype=torch.float64) if counts is None else counts.clamp(min=1)
+    """Log unigram distribution, float64 ``(V,)``; a token never seen counts as the rarest one seen. Or uniform."""
+    if counts is None or not counts.any():
+        return torch.full((vocab_size,), -math.log(vocab_size), dtype=torch.float64)
+    seen = counts.where(counts > 0, counts[counts > 0].min())
     return seen.log() - seen.sum().log()
 
 

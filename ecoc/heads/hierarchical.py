@@ -116,12 +116,21 @@ class HierarchicalSoftmax(Head):
 
     def code_of(self, target: Tensor) -> Tensor:
         """Class and place in it, ``(..., 2)``."""
+        self._ids_in_range(target)
         place = self.place[target]
         return torch.stack([place // self.size, place % self.size], -1)
 
     def token_of(self, code: Tensor) -> Tensor:
         """Token of a class and place ``(..., 2)``; a place without a token stands for the last one."""
-        return self.owner[(code[..., 0] * self.size + code[..., 1]).clamp(max=self.vocab_size - 1)]
+        group, within = code[..., 0], code[..., 1]
+        if (
+            code.shape[-1] != 2
+            or (group | within).lt(0).any()
+            or (group >= self.classes).any()
+            or (within >= self.size).any()
+        ):
+            raise ValueError(f"code must be (..., 2) with a class below {self.classes} and a place below {self.size}")
+        return self.owner[(group * self.size + within).clamp(max=self.vocab_size - 1)]
 
     def latent_logits(self, hidden: Tensor, code: Tensor | None = None) -> Tensor:
         """Logits of both choices, ``(..., 2, max(C, size))`` filled up with -inf; the second in the class of `code`,

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ecoc.codes import WordVectors, fill_missing, frequency_rank
+from ecoc.codes import WordVectors, frequency_rank
+from ecoc.codes.vectors import checked_matrix
 from ecoc.heads.ecoc import ECOC
 from ecoc.heads.head import Head, at_least_float32, checked_counts, log_unigram
 
@@ -46,6 +47,8 @@ class Hybrid(Head):
         **options: Any,
     ) -> None:
         super().__init__(hidden_size, vocab_size)
+        if vocab_size < 2:
+            raise ValueError(f"vocab_size must be at least 2 for hybrid, got {vocab_size}")
         frequent = max(1, min(2000, vocab_size // 20)) if frequent is None else frequent
         if not 1 <= frequent < vocab_size:
             raise ValueError(f"frequent must be from 1 to {vocab_size - 1}, got {frequent}")
@@ -56,14 +59,13 @@ class Hybrid(Head):
         self.register_buffer("order", order)
         self.frequent = frequent
         self.softmax = nn.Linear(hidden_size, frequent + 1)
-        if isinstance(vectors, WordVectors):
-            vectors = fill_missing(vectors, options.get("seed", 0))
+        matrix = checked_matrix(vectors, vocab_size, options.get("seed", 0))
         rest = order[frequent:]
         self.rest = ECOC(
             hidden_size,
             vocab_size - frequent,
             None if counts is None else counts[rest],
-            vectors=None if vectors is None else vectors[rest],
+            vectors=None if matrix is None else matrix[rest],
             **options,
         )
         self._log_share = None if counts is None else log_unigram(counts, vocab_size)[order].float()
@@ -77,6 +79,12 @@ class Hybrid(Head):
             first, rest = self._log_share.split([self.frequent, self.vocab_size - self.frequent])
             with torch.no_grad():
                 self.softmax.bias.copy_(torch.cat([first, rest.logsumexp(0, keepdim=True)]))
+
+    def calibrate(self, hidden: Tensor, target: Tensor) -> None:
+        """Fit the two factors of objective ``bits`` on held-out hidden states; see :meth:`ECOC.calibrate`."""
+        place = self.place[target]
+        rare = place >= self.frequent
+        self.rest.calibrate(hidden[rare], place[rare] - self.frequent)
 
     def _log_softmax(self, hidden: Tensor) -> Tensor:
         return at_least_float32(self.softmax(hidden)).log_softmax(-1)

@@ -6,6 +6,8 @@ slices of their cumulative distribution (stratified). Against N independent draw
 most frequent words and has a much smaller variance; with N >= V it is exact. One set of draws serves a whole batch.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -39,6 +41,13 @@ class Proposal(nn.Module):
         cumulative = q[number:].cumsum(0) / others_mass if drawn else q[number:]
         self.register_buffer("cumulative", cumulative, persistent=False)
         self.drawn = drawn
+
+    def _apply(self, function: Callable[[Tensor], Tensor], recurse: bool = True) -> "Proposal":
+        """Move with the head, but stay in float64: in half precision most of the slices would be empty."""
+        exact = self.cumulative
+        super()._apply(function, recurse)
+        self.cumulative = exact.to(self.cumulative.device)
+        return self
 
     def forward(self) -> Tensor:
         """Token ids of one set of draws, ``(N,)``; their weights are `log_weight`."""

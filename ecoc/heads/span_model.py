@@ -11,6 +11,7 @@ bits that independence loses comes back:
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from ecoc.codes import Codebook, best_codeword, log_codeword_probability, log_span_mass, unpack
 
@@ -56,12 +57,11 @@ class SpanModel(nn.Module):
         loss = self.nll(output, target) if self.objective == "span-mass" else self.paper_nll(output, target)
         if not label_smoothing:
             return loss
-        tokens = torch.arange(self.vocab_size, device=output.device)
-        if self.objective == "span-mass":
-            everyone = self._log_mass(output.unsqueeze(1), tokens)
-        else:
-            everyone = self._log_best(output.unsqueeze(1), tokens)
-        return torch.lerp(loss, -everyone.mean(-1), label_smoothing)
+        score = self._log_mass if self.objective == "span-mass" else self._log_best
+        # a few tokens at a time, scored again for the gradient: all at once would be rows x V x bits numbers
+        parts = [checkpoint(score, output.unsqueeze(1), some, use_reentrant=False) for some in self._pieces(output)]
+        everyone = torch.stack([part.sum(-1) for part in parts]).sum(0) / self.vocab_size
+        return torch.lerp(loss, -everyone, label_smoothing)
 
     def nll(self, output: Tensor, target: Tensor) -> Tensor:
         """-log of the span's mass."""
@@ -73,9 +73,12 @@ class SpanModel(nn.Module):
 
     def log_prob(self, output: Tensor) -> Tensor:
         """Log probability of every token, ``(N, V)``, a few tokens at a time."""
-        tokens = torch.arange(self.vocab_size, device=output.device)
+        return torch.cat([self._log_mass(output.unsqueeze(1), some) for some in self._pieces(output)], 1)
+
+    def _pieces(self, output: Tensor) -> tuple[Tensor, ...]:
+        """All token ids, so many at a time that rows x tokens x bits stays small."""
         step = max(1, _TERMS_AT_ONCE // (max(1, len(output)) * self.mixture * self.bits))
-        return torch.cat([self._log_mass(output.unsqueeze(1), some) for some in tokens.split(step)], 1)
+        return torch.arange(self.vocab_size, device=output.device).split(step)
 
     def topk(self, output: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The k most probable tokens, exactly, without all bits of all tokens.

@@ -186,6 +186,19 @@ BAD_BUILDS = {
         lambda: codes.Codebook("mine", 9, torch.zeros(3, 1, dtype=torch.uint8), torch.arange(3)),
         r"packed must be uint8 of shape \(3, 2\) for 9 bits.*use ecoc.codes.pack",
     ),
+    "bits beyond the codeword": (
+        lambda: codes.Codebook("mine", 7, torch.tensor([[1], [2]], dtype=torch.uint8), torch.arange(2)),
+        "packed has bits set beyond the 7",
+    ),
+    "rank that is none": (
+        lambda: codes.Codebook("mine", 8, torch.tensor([[1], [2]], dtype=torch.uint8), torch.zeros(2)),
+        "rank must hold each of 0 to 1 once",
+    ),
+    "signs where bits belong": (lambda: build("random").decode(-torch.ones(31).long()), "bits must be 0 or 1"),
+    "NaN log odds": (lambda: build("random").decode_soft(torch.full((31,), torch.nan)), "log odds without NaN"),
+    "hard bits as log odds": (lambda: build("random").decode_soft(torch.ones(31).bool()), "for hard bits use decode"),
+    "vectors without numbers": (lambda: build("semantic", vectors=torch.ones(V, 0)), "vectors must have shape"),
+    "BCH too short": (lambda: codes.build("bch", 16, 4), "bits=4 is no BCH length: choose one of"),
     "id outside": (lambda: build("random").encode(torch.tensor([V])), r"ids must be in \[0, 50\)"),
     "word of another length": (lambda: build("random").decode(torch.zeros(3, 30).bool()), "bits must have 31"),
     "logits where bits belong": (lambda: build("random").decode(torch.zeros(3, 31)), "use decode_soft"),
@@ -197,3 +210,15 @@ def test_bad_input_names_the_argument_and_the_fix(bad: str) -> None:
     call, message = BAD_BUILDS[bad]
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_encoding_takes_ids_of_any_integer_type() -> None:
+    book = build("random")
+    for dtype in (torch.uint8, torch.int16, torch.int32):
+        assert torch.equal(book.encode(torch.tensor([0, 1, 2], dtype=dtype)), book.encode(torch.arange(3)))
+
+
+def test_the_codeword_of_a_span_is_its_middle() -> None:
+    book = codes.build("span-unigram", 2, 8, torch.tensor([1.0, 3.0]), widths="uniform")
+    values = [int("".join(str(int(bit)) for bit in word), 2) for word in book.encode(torch.arange(2))]
+    assert values == [192, 64]  # token 1, the more frequent, has 0 to 127

@@ -131,3 +131,9 @@ def test_a_word_without_a_vector_is_no_error() -> None:
 
 def test_one_hot_is_the_identity() -> None:
     assert torch.equal(codes.build("onehot", 11, 11).encode(torch.arange(11)), torch.eye(11).bool())
+
+
+@pytest.mark.parametrize(("vocab_size", "bits"), [(4096, 12), (16_384, 14)])
+def test_semantic_codes_can_use_up_every_word(vocab_size: int, bits: int) -> None:
+    book = codes.build("semantic", vocab_size, bits, vectors=torch.randn(vocab_size, 10))
+    assert not duplicate_rows(book.packed).any()

@@ -227,10 +227,11 @@ def test_bf16_autocast_stays_close(case: str) -> None:
     exact = seeded_loss(head, hidden, target)
     with torch.autocast("cpu", torch.bfloat16):
         loss = seeded_loss(head, hidden, target)
+        smoothed = seeded_loss(head, hidden, target, label_smoothing=0.1)
         nll = head.nll(hidden, target)
         total = head.log_prob(hidden).exp().sum(-1)
         drawn = head.sample(hidden)
-    assert loss.dtype == nll.dtype == torch.float32
+    assert loss.dtype == nll.dtype == smoothed.dtype == torch.float32 and torch.isfinite(smoothed)
     assert abs(loss - exact) < 0.05 * exact.abs()
     torch.testing.assert_close(total, torch.ones_like(total), rtol=0, atol=1e-5)
     assert drawn.max() < V

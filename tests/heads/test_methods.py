@@ -310,6 +310,28 @@ BAD_HEADS = {
         lambda: heads.build("ecoc", H, V, codebook=codes.build("random", V, 9), bits=10),
         "codebook is built already: leave out bits",
     ),
+    "vectors of another size in hybrid": (
+        lambda: heads.build("hybrid", H, V, vectors=word_vectors(V + 2)),
+        r"vectors must have shape \(23, d\)",
+    ),
+    "NaN in vectors": (
+        lambda: heads.build("hierarchical", H, V, order="embedding", vectors=word_vectors() * torch.nan),
+        "vectors must be finite",
+    ),
+    "no samples at all": (lambda: heads.build("ecoc", H, V, samples=0), "samples must be at least 1, or None"),
+    "no bits at all": (lambda: heads.build("ecoc", H, V, bits=0), "bits=0 cannot tell 23 tokens apart"),
+    "hybrid of one word": (lambda: heads.build("hybrid", H, 1), "vocab_size must be at least 2 for hybrid"),
+    "code_of outside": (lambda: build("hierarchical unigram").code_of(torch.tensor([-1])), "token id -1"),
+    "code_of outside the tree": (lambda: build("hierarchical binary unigram").code_of(torch.tensor(V)), "token id 23"),
+    "token_of no place": (
+        lambda: build("hierarchical unigram").token_of(torch.tensor([99, 0])),
+        "code must be .* with a class below 5",
+    ),
+    "token_of half a path": (
+        lambda: build("hierarchical binary unigram").token_of(torch.zeros(3, 2)),
+        r"code must have shape \(\.\.\., 5\)",
+    ),
+    "top_k of zero": (lambda: build("softmax").sample(batch()[0], top_k=0), "top_k must be at least 1"),
     "frequent": (lambda: heads.build("hybrid", H, V, frequent=V), "frequent must be from 1 to 22"),
     "calibrate": (lambda: build("ecoc likelihood").calibrate(*batch()), "nothing to calibrate: only 'bits' has"),
     "paper_nll": (lambda: build("ecoc bits").paper_nll(*batch()), "no error-checking codewords"),
@@ -348,3 +370,63 @@ def test_a_head_first_used_in_inference_mode_can_be_trained_later() -> None:
     head.nll(hidden, target).mean().backward()
     head(hidden, target).backward()
     assert head.output.weight.grad is not None
+
+
+def test_a_refused_state_changes_nothing() -> None:
+    codebook = codes.build("random", V, 12)
+    mine = heads.build("ecoc", H, V, codebook=codebook)
+    before = {name: value.clone() for name, value in mine.state_dict().items()}
+    with pytest.raises(RuntimeError, match="another codebook"):
+        mine.load_state_dict(heads.build("ecoc", H, V, bits=12, seed=1).state_dict())
+    assert all(torch.equal(value, before[name]) for name, value in mine.state_dict().items())
+    assert torch.equal(codebook.packed, codes.build("random", V, 12).packed)
+
+
+@pytest.mark.parametrize("name", ["sampled", "nce", "ecoc"])
+def test_half_precision_draws_from_the_same_distribution(name: str) -> None:
+    head = heads.build(name, H, 20_000, counts=zipf_counts(20_000), samples=300)
+    proposal = head.model.proposal if name == "ecoc" else head.proposal
+    torch.manual_seed(0)
+    before = proposal()
+    head.bfloat16()
+    torch.manual_seed(0)
+    assert torch.equal(proposal(), before) and proposal.cumulative.dtype == torch.float64
+
+
+def test_shares_do_as_well_as_counts() -> None:
+    counts = zipf_counts()
+    by_count, by_share = (heads.build("ecoc", H, V, counts=c, bits=12) for c in (counts, counts / counts.sum()))
+    torch.testing.assert_close(by_share.model.log_prior, by_count.model.log_prior)
+    unseen = counts.clone()
+    unseen[3] = 0
+    prior = heads.build("ecoc", H, V, counts=unseen, bits=12).model.log_prior
+    assert prior[3] == prior.min() and torch.isfinite(prior).all()
+
+
+@pytest.mark.parametrize("case", ["softmax", "ecoc bits"])
+def test_a_tied_state_has_the_keys_of_an_untied_one(case: str) -> None:
+    untied, tied = build(case), build(case)
+    keys = list(untied.state_dict())
+    weight = untied.weight if case == "softmax" else untied.output.weight
+    tied.tie(nn.Parameter(torch.zeros_like(weight)))
+    assert list(tied.state_dict()) == keys
+    size = tied.num_parameters()
+    tied.load_state_dict(untied.state_dict(), assign=True)
+    assert tied.num_parameters() == size == untied.num_parameters() - weight.numel()
+
+
+def test_hybrid_calibrates_its_code() -> None:
+    head, (hidden, target) = build("hybrid likelihood", objective="bits", samples=None), batch(rows=200)
+    before = head.nll(hidden, target).mean()
+    with torch.inference_mode():
+        head.calibrate(hidden, target)
+    assert head.nll(hidden, target).mean() < before
+
+
+def test_a_vocabulary_of_one_word_is_certain() -> None:
+    for name, tree in (("hierarchical", "binary"), ("hierarchical", "two-level"), ("softmax", None), ("ecoc", None)):
+        head = heads.build(name, H, 1, **({"tree": tree} if tree else {}))
+        hidden = torch.randn(3, H, requires_grad=True)
+        loss = head(hidden, torch.zeros(3, dtype=torch.long))
+        loss.backward()
+        assert loss.item() == pytest.approx(0, abs=1e-6)
