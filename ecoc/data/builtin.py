@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import sysconfig
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,51 +22,49 @@ _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")  # where statemen
 
 def builtin_sentences() -> dict[str, list[list[str]]]:
     """Paragraphs as lists of words, by module, in order of the modules' names."""
-    simple = TOKENISERS["simple"]
-    sentences = {}
-    for name, lines in sorted(_lines().items()):
-        if kept := [words for words in map(simple, lines) if len(words) > 2]:
-            sentences[name] = kept
-    return sentences
+    return {name: [words for _, words in paragraphs] for name, paragraphs in _paragraphs().items()}
 
 
 def builtin_splits() -> dict[str, Iterator[str]]:
     """Paragraphs as lines of text, for ``train``, ``valid`` and ``test``: about 90, 5 and 5 % of the words.
 
-    A package is never divided, so that nothing is tested on what its neighbour modules say again. Packages come in the
-    order of a hash of their names; valid and test take those that fit into a quarter of the room they have left, so
-    that no single one makes up most of them.
+    A package is never divided, so that no module is tested on what its neighbours have said in training. Packages come
+    in the order of a hash of their names; valid and test take those that fit into a quarter of the room they have left,
+    so that no single one makes up most of them.
     """
-    packages: dict[str, list[list[str]]] = {}
-    for name, sentences in builtin_sentences().items():
-        packages.setdefault(name.partition(".")[0], []).extend(sentences)
-    words = {name: sum(map(len, sentences)) for name, sentences in packages.items()}
-    room = {"valid": sum(words.values()) / 20, "test": sum(words.values()) / 20}
+    lines: dict[str, list[str]] = {}
+    size: Counter[str] = Counter()
+    for name, paragraphs in _paragraphs().items():
+        package = name.partition(".")[0]
+        lines.setdefault(package, []).extend(line for line, _ in paragraphs)
+        size[package] += sum(len(words) for _, words in paragraphs)
+    room = dict.fromkeys(("valid", "test"), size.total() / 20)
     members: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
-    for name in sorted(packages, key=lambda name: hashlib.sha256(name.encode()).digest()):
-        split = next((split for split, left in room.items() if words[name] <= left / 4), "train")
-        members[split].append(name)
+    for package in sorted(lines, key=lambda name: hashlib.sha256(name.encode()).digest()):
+        split = next((split for split, left in room.items() if size[package] <= left / 4), "train")
+        members[split].append(package)
         if split in room:
-            room[split] -= words[name]
-    return {
-        split: (" ".join(sentence) for name in sorted(names) for sentence in packages[name])
-        for split, names in members.items()
-    }
+            room[split] -= size[package]
+    return {split: (line for name in sorted(names) for line in lines[name]) for split, names in members.items()}
 
 
-def _lines() -> dict[str, list[str]]:
-    """The paragraphs of each module, each as one line."""
+def _paragraphs() -> dict[str, list[tuple[str, list[str]]]]:
+    """Each module's paragraphs of three words or more, as a line and as words, in order of the modules' names."""
     texts = {"pydoc_data.topics": list(_topics())}
     collecting = gc.isenabled()
     gc.disable()  # it would go through the syntax trees' million objects again and again: 4.7 s instead of 2.7
     try:
-        for name, path in _modules():
-            texts[name] = list(_docstrings(path))
+        texts |= {name: list(_docstrings(path)) for name, path in _modules()}
     finally:
         if collecting:
             gc.enable()
-    paragraphs = {name: re.split(r"\n\s*\n", "\n\n".join(parts)) for name, parts in texts.items()}
-    return {name: [" ".join(paragraph.split()) for paragraph in parts] for name, parts in paragraphs.items()}
+    result = {}
+    for name, parts in sorted(texts.items()):
+        lines = (" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", "\n\n".join(parts)))
+        pairs = ((line, TOKENISERS["simple"](line)) for line in lines)
+        if kept := [(line, words) for line, words in pairs if len(words) > 2]:
+            result[name] = kept
+    return result
 
 
 def _modules() -> Iterator[tuple[str, Path]]:
