@@ -1,6 +1,20 @@
 """ecoc: output heads that predict error-correcting codewords, and their peers, for large vocabularies."""
 
-from ecoc import codes, heads
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["codes", "heads"]
+__all__ = ["codes", "data", "decode", "heads", "load", "metrics", "models", "training"]
+
+if TYPE_CHECKING:
+    from ecoc import codes, data, decode, heads, metrics, models, training
+    from ecoc.language import load
+
+
+def __getattr__(name: str) -> Any:
+    """Rooms are loaded when first used: torch takes seconds, which ``ecoc --help`` need not wait for."""
+    if name == "load":
+        return import_module("ecoc.language").load
+    if name in __all__:
+        return import_module(f"ecoc.{name}")
+    raise AttributeError(f"module 'ecoc' has no attribute {name!r}")

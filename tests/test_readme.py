@@ -1,7 +1,9 @@
 """The README's examples run as written."""
 
 import json
+import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +30,19 @@ def test_example_runs_as_written(code: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+def test_the_commands_run_as_written(tmp_path: Path) -> None:
+    """One after the other, with less time to train."""
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+    commands = [shlex.split(line) for block in blocks for line in block.splitlines()]
+    assert len(commands) >= 5 and all(command[0] == "ecoc" for command in commands)
+    for command in commands:
+        shorter = ["4" if word == "90" else word for word in command[1:]]
+        line = [sys.executable, "-m", "ecoc.cli", *shorter]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0 and done.stdout.strip(), done.stderr
 
 
 def test_the_example_learns_something() -> None:

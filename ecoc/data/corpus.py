@@ -14,6 +14,7 @@ import shutil
 import time
 import uuid
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,8 +140,9 @@ def _write(source: Source, folder: Path, vocabulary: Vocabulary, bar: Progress) 
     """Fill the cache: under another name, so that what a killed process leaves is never taken for whole."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     for left in folder.parent.glob(".*.unfinished"):
-        if time.time() - left.stat().st_mtime > _STALE:
-            shutil.rmtree(left, ignore_errors=True)
+        with suppress(FileNotFoundError):  # its process may be finishing just now
+            if time.time() - left.stat().st_mtime > _STALE:
+                shutil.rmtree(left, ignore_errors=True)
     unfinished = folder.with_name(f".{uuid.uuid4().hex}.unfinished")  # several processes may write at once
     unfinished.mkdir()
     try:

@@ -1,0 +1,174 @@
+"""The command line: a table of commands, each with its options.
+
+Nothing here imports torch before it is needed, so that ``--help`` answers at once.
+"""
+
+import argparse
+import json
+import re
+import sys
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from ecoc import __version__
+from ecoc.options import EvalOptions, GenerateOptions, InfoOptions, SuggestOptions, TrainOptions
+
+Options = TrainOptions | EvalOptions | GenerateOptions | SuggestOptions | InfoOptions
+
+
+def train_command(options: TrainOptions) -> int:
+    """Train, and say what to do next."""
+    from ecoc.training import Stopped, train
+
+    try:
+        folder = train(options, progress=True)
+    except Stopped:
+        print(f"stopped; go on with: ecoc train --out {options.out} --resume", file=sys.stderr)
+        return 130
+    print(f"{folder}: done. Next: ecoc eval {folder}, ecoc generate {folder}, ecoc suggest {folder} 'some words'")
+    return 0
+
+
+def eval_command(options: EvalOptions) -> int:
+    """Scores of a run on a split or a file."""
+    from ecoc.language import load
+
+    scores = load(options.run).evaluate(options.split, file=options.file, data_dir=options.data_dir, progress=True)
+    if options.json:
+        print(json.dumps(scores))
+        return 0
+    for name, value in scores.items():
+        if isinstance(value, dict):
+            for part, number in value.items():
+                shown = number["perplexity"] if isinstance(number, dict) else number
+                print(f"{name} ({part}): {shown:.2f}")
+        else:
+            print(f"{name}: {value:,.4f}" if isinstance(value, float) else f"{name}: {value:,}")
+    return 0
+
+
+def generate_command(options: GenerateOptions) -> int:
+    """Text from a run."""
+    from ecoc.language import load
+
+    model = load(options.run)
+    for text in model.generate(
+        options.prompt,
+        tokens=options.tokens,
+        count=options.count,
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        beam=options.beam,
+        seed=options.seed,
+    ):
+        print(text)
+    return 0
+
+
+def suggest_command(options: SuggestOptions) -> int:
+    """Next words from a run."""
+    from ecoc.language import load
+
+    suggestions = load(options.run).suggest(options.text, options.k)
+    if options.json:
+        print(json.dumps([{"word": word, "probability": probability} for word, probability in suggestions]))
+        return 0
+    for word, probability in suggestions:
+        print(f"{probability:7.2%}  {word}")
+    return 0
+
+
+def info_command(options: InfoOptions) -> int:
+    """What is in a run."""
+    from ecoc.language import load
+
+    print(load(options.run).describe())
+    return 0
+
+
+COMMANDS: dict[str, tuple[type[Options], Callable[..., int], str]] = {
+    "train": (TrainOptions, train_command, "train a language model with any head, or go on training it"),
+    "eval": (EvalOptions, eval_command, "perplexity, accuracy and sizes of a run"),
+    "generate": (GenerateOptions, generate_command, "write text"),
+    "suggest": (SuggestOptions, suggest_command, "the most probable next words"),
+    "info": (InfoOptions, info_command, "sizes, codebook and parameters of a run"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; mistakes are one line on standard error and exit code 2."""
+    parser = argparse.ArgumentParser(
+        prog="ecoc", description="Sequence models with large vocabularies.", epilog="ecoc COMMAND --help says more."
+    )
+    parser.add_argument("--version", action="version", version=f"ecoc {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, (options, _, help_) in COMMANDS.items():
+        _add_options(
+            commands.add_parser(name, help=help_, description=(options.__doc__ or "").split("\n\n")[0]), options
+        )
+    given = vars(parser.parse_args(arguments))
+    options, run, _ = COMMANDS[given.pop("command")]
+    try:
+        values = _from_yaml(given.pop("config", None), options) | given
+        return run(options(**values))
+    except (ValueError, ImportError, FileNotFoundError) as error:
+        print(f"ecoc: {error}", file=sys.stderr)
+        return 2
+
+
+def _add_options(parser: argparse.ArgumentParser, options: type[Options]) -> None:
+    """One flag a field; a field without a default is a positional argument. Help is the field's docstring."""
+    help_ = _field_help(options)
+    hints = typing.get_type_hints(options)
+    for field in fields(options):
+        kinds = [kind for kind in typing.get_args(hints[field.name]) or (hints[field.name],) if kind is not type(None)]
+        text = help_[field.name].replace("%", "%%")
+        if field.default is MISSING:
+            parser.add_argument(field.name, metavar=field.name.upper(), help=text)
+        elif kinds[0] is bool:
+            parser.add_argument(_flag(field.name), action="store_true", default=argparse.SUPPRESS, help=text)
+        else:
+            shown = f" (default: {field.default})" if field.default is not None else ""
+            parser.add_argument(
+                _flag(field.name),
+                type=kinds[0],
+                default=argparse.SUPPRESS,
+                metavar=kinds[0].__name__.upper(),
+                help=text + shown,
+            )
+    parser.add_argument("--config", metavar="FILE.yaml", help="options from a YAML file; flags on the line win")
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _field_help(options: type[Options]) -> dict[str, str]:
+    """Help of each field from the ``Args`` of the class's docstring."""
+    section = (options.__doc__ or "").split("Args:\n")[1]
+    entries = re.findall(r"^ {8}(\w+): (.*?)(?=^ {8}\w|\Z)", section, re.S | re.M)
+    return {name: " ".join(text.split()) for name, text in entries}
+
+
+def _from_yaml(path: str | None, options: type[Options]) -> dict[str, Any]:
+    if path is None:
+        return {}
+    import yaml
+
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"--config {path} cannot be read: {error}") from error
+    known = {field.name for field in fields(options)}
+    if not isinstance(values, dict) or not {str(key).replace("-", "_") for key in values} <= known:
+        unknown = sorted({str(key) for key in values} - known) if isinstance(values, dict) else [str(values)[:40]]
+        raise ValueError(f"--config {path} has options that are unknown: {', '.join(unknown)}")
+    return {str(key).replace("-", "_"): value for key, value in values.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

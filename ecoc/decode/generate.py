@@ -1,0 +1,146 @@
+"""Text from a language model: greedy, sampled, or by beam search; works with every head."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ecoc.models import LanguageModel
+from ecoc.models.lstm import State
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is chosen.
+
+    Args:
+        temperature: 0 for the most probable token; otherwise as in :meth:`ecoc.heads.Head.sample`.
+        top_k: Choose among the k best only.
+        top_p: Choose among the fewest tokens that reach this probability.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+
+
+@torch.no_grad()
+def read(model: LanguageModel, prompt: Tensor, at_once: int = 256) -> tuple[Tensor, State]:
+    """Last hidden state ``(batch, hidden)`` and state after a prompt ``(batch, time)`` of any length above 0."""
+    state: State | None = None
+    for part in prompt.split(at_once, 1):
+        hidden, state = model.hidden(part, state)
+    assert state is not None
+    return hidden[:, -1], state
+
+
+@torch.no_grad()
+def generate(
+    model: LanguageModel,
+    prompt: Tensor,
+    tokens: int,
+    sampling: Sampling = Sampling(),  # noqa: B008 (frozen)
+    generator: torch.Generator | None = None,
+    banned: Tensor | None = None,
+) -> Tensor:
+    """Continue prompts ``(batch, time)`` by `tokens` tokens each, ``(batch, tokens)``.
+
+    Args:
+        model: The model, in evaluation mode.
+        prompt: Token ids, at least one a row.
+        tokens: How many to add.
+        sampling: How to choose them.
+        generator: Source of randomness.
+        banned: Ids never to choose, such as that of ``<unk>``.
+    """
+    hidden, state = read(model, prompt)
+    chosen = []
+    for _ in range(tokens):
+        token = _choose(model, hidden, sampling, generator, banned)
+        chosen.append(token)
+        outputs, state = model.hidden(token.unsqueeze(1), state)
+        hidden = outputs[:, -1]
+    return torch.stack(chosen, 1) if chosen else prompt.new_empty(len(prompt), 0)
+
+
+def _choose(
+    model: LanguageModel,
+    hidden: Tensor,
+    sampling: Sampling,
+    generator: torch.Generator | None,
+    banned: Tensor | None,
+) -> Tensor:
+    head = model.head
+    if sampling.temperature == 0:
+        if banned is None:
+            return head.predict(hidden)
+        ids = head.topk(hidden, min(len(banned) + 1, head.vocab_size))[1]
+        allowed = ~torch.isin(ids, banned)
+        return ids.gather(1, allowed.int().argmax(1, keepdim=True)).squeeze(1)
+    token = head.sample(hidden, sampling.temperature, sampling.top_k, sampling.top_p, generator)
+    if banned is None:
+        return token
+    for _ in range(20):  # draw again: exact, and cheap as banned tokens are few
+        again = torch.isin(token, banned)
+        if not again.any():
+            return token
+        token[again] = head.sample(hidden[again], sampling.temperature, sampling.top_k, sampling.top_p, generator)
+    again = torch.isin(token, banned)
+    token[again] = _choose(model, hidden[again], Sampling(temperature=0), generator, banned)
+    return token
+
+
+@dataclass(frozen=True)
+class Beam:
+    """A finished sentence: its tokens and the log probability of them all."""
+
+    tokens: list[int]
+    log_prob: float
+    score: float  # log_prob, normalised by length as asked for
+
+
+@torch.no_grad()
+def beam_search(
+    model: LanguageModel, prompt: Tensor, tokens: int, width: int = 5, end: int | None = None, length_power: float = 0.0
+) -> list[Beam]:
+    """The `width` best continuations of one prompt ``(time,)``, best first.
+
+    Args:
+        model: The model, in evaluation mode.
+        prompt: Token ids, at least one.
+        tokens: Longest continuation.
+        width: Beams kept.
+        end: Token that finishes a continuation (it is kept in it).
+        length_power: A beam's score is its log probability over its length to this power: 0 for the plain one.
+    """
+    hidden, state = read(model, prompt.unsqueeze(0))
+    total = hidden.new_zeros(1)
+    sequences = prompt.new_empty(1, 0)
+    finished: list[Beam] = []
+    width = min(width, model.head.vocab_size)
+    for length in range(1, tokens + 1):
+        # one more than the width: if the end is among them there are still enough to go on with
+        log_probs, ids = model.head.topk(hidden, min(width + 1, model.head.vocab_size))
+        candidates = (total.unsqueeze(1) + log_probs).flatten()
+        order = candidates.argsort(descending=True)
+        origin, token = order // ids.shape[1], ids.flatten()[order]
+        ends = token == end if end is not None else torch.zeros_like(token, dtype=torch.bool)
+        if length == tokens:
+            ends = torch.ones_like(ends)
+        best = candidates[order]
+        for place in ends[:width].nonzero().flatten().tolist():
+            words = [*sequences[origin[place]].tolist(), int(token[place])]
+            finished.append(Beam(words, float(best[place]), float(best[place]) / length**length_power))
+        going = (~ends).nonzero().flatten()[:width]
+        if not len(going):
+            break
+        origin, token, total = origin[going], token[going], best[going]
+        sequences = torch.cat([sequences[origin], token.unsqueeze(1)], 1)
+        finished = sorted(finished, key=lambda beam: -beam.score)[:width]
+        # log probabilities only fall: without length normalisation, nothing that goes on can overtake a better end
+        if length_power == 0 and len(finished) == width and finished[-1].log_prob >= float(total[0]):
+            break
+        h, c = state
+        outputs, state = model.hidden(token.unsqueeze(1), (h[:, origin], c[:, origin]))
+        hidden = outputs[:, -1]
+    return sorted(finished, key=lambda beam: -beam.score)[:width]

@@ -1,0 +1,128 @@
+"""A trained language model in use: ``ecoc.load(run).suggest("...")``."""
+
+import json
+import math
+import tempfile
+from pathlib import Path
+
+import torch
+
+from ecoc.data import Batches, encode_file, open_corpus
+from ecoc.decode import Sampling, beam_search, generate
+from ecoc.heads import ECOC
+from ecoc.metrics import evaluate
+from ecoc.training import run as runs
+
+_BATCH = 10  # columns that a text is cut into for scoring
+
+
+class TrainedModel:
+    """What a run's folder can do.
+
+    Args:
+        folder: The run's folder.
+
+    Example:
+        >>> model = ecoc.load("runs/lm")
+        >>> model.suggest("the file is", 3)
+        >>> model.generate("the file is", tokens=20)
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.model, self.parts, self.options = runs.load_model(self.folder)
+        self.vocabulary = self.parts.vocabulary
+
+    def suggest(self, text: str, k: int = 5) -> list[tuple[str, float]]:
+        """The k most probable next words after `text` with their probabilities; ``<unk>`` is not suggested."""
+        with torch.no_grad():
+            hidden, _ = self.model.hidden(self._prompt(text))
+            size = self.model.head.vocab_size
+            log_probs, ids = self.model.head.topk(hidden[0, -1], min(k + 1, size))
+        pairs = zip(self.vocabulary.words_of(ids.tolist()), log_probs.exp().tolist(), strict=True)
+        return [(word, probability) for word, probability in pairs if word != "<unk>"][:k]
+
+    def generate(
+        self,
+        prompt: str = "",
+        *,
+        tokens: int = 50,
+        count: int = 1,
+        temperature: float = 0.8,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        beam: int | None = None,
+        seed: int | None = None,
+    ) -> list[str]:
+        """Texts that begin with `prompt`; see :class:`ecoc.options.GenerateOptions`."""
+        start = self._prompt(prompt)
+        typed = start[0, 1:].tolist()  # without the end of sentence that every text begins after
+        if beam is not None:
+            found = [b.tokens for b in beam_search(self.model, start[0], tokens, max(beam, count))][:count]
+        else:
+            generator = None if seed is None else torch.Generator().manual_seed(seed)
+            banned = torch.tensor([self.vocabulary.unk])
+            sampling = Sampling(temperature, top_k, top_p)
+            found = generate(self.model, start.expand(count, -1), tokens, sampling, generator, banned).tolist()
+        return [self.vocabulary.text_of([*typed, *ids]) for ids in found]
+
+    def perplexity(self, text: str) -> float:
+        """Perplexity (normalised) of a text, each line a sentence."""
+        ids = [i for line in text.splitlines() for i in [*self.vocabulary.encode(line), self.vocabulary.eos]]
+        stream = torch.tensor([self.vocabulary.eos, *ids])
+        if len(stream) < 2:
+            raise ValueError("text is empty: there is nothing to score")
+        scores = evaluate(self.model, Batches(stream, 1, 256, drop_last=False), thorough=False)
+        return scores.perplexity()["normalised"]
+
+    def evaluate(
+        self, split: str = "test", *, file: str | None = None, data_dir: str | None = None, progress: bool = False
+    ) -> dict[str, object]:
+        """All scores on a split of the run's corpus, or on a text file, with the run's sizes and training time."""
+        with tempfile.TemporaryDirectory() as scratch:
+            if file is not None:
+                ids = encode_file(file, self.vocabulary, progress=progress)
+            else:
+                corpus = open_corpus(
+                    self.options.corpus,
+                    data_dir=data_dir or self.options.data_dir,
+                    cache=scratch,
+                    vocabulary=self.vocabulary,
+                    progress=progress,
+                )
+                ids = torch.from_numpy(corpus.split(split).copy()).numpy()
+        rank = torch.argsort(torch.argsort(self.vocabulary.counts_tensor(), descending=True, stable=True))
+        batches = Batches(ids, min(_BATCH, len(ids) - 1), self.options.bptt, drop_last=False)
+        return evaluate(self.model, batches, rank).as_dict() | self.sizes()
+
+    def sizes(self) -> dict[str, object]:
+        """Parameters, bytes, and the time that training took."""
+        parameters = self.model.num_parameters()
+        log = self.folder / runs.LOG
+        lines = log.read_text().splitlines() if log.exists() else []
+        epochs = [record for record in map(json.loads, lines) if record["event"] == "epoch"]
+        return {
+            "decoder_parameters": parameters["decoder"],
+            "parameters": sum(parameters.values()),
+            "bytes": self.model.num_bytes(),
+            "cpu_seconds": epochs[-1]["cpu_seconds"] if epochs else math.nan,
+        }
+
+    def describe(self) -> str:
+        """A few lines about the run, for people."""
+        parts = self.model.num_parameters()
+        lines = [f"{self.folder}: {self.options.head} on {self.options.corpus}, {len(self.vocabulary):,} words"]
+        lines += [f"  {name}: {number:,} parameters" for name, number in parts.items()]
+        lines += [f"  on disk: {self.model.num_bytes():,} bytes"]
+        if isinstance(self.model.head, ECOC):
+            lines += [f"  objective: {self.model.head.objective}", f"  code: {self.model.head.codebook}"]
+        return "\n".join(lines)
+
+    def _prompt(self, text: str) -> torch.Tensor:
+        """Ids ``(1, time)`` of a typed text, after the end of the sentence before it."""
+        return torch.tensor([[self.vocabulary.eos, *self.vocabulary.encode(text)]])
+
+
+def load(run: str | Path) -> TrainedModel:
+    """A trained model from its run's folder."""
+    return TrainedModel(run)

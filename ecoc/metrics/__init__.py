@@ -1,0 +1,5 @@
+"""How good a model is."""
+
+from ecoc.metrics.language import Scorer, Scores, evaluate
+
+__all__ = ["Scorer", "Scores", "evaluate"]

@@ -1,0 +1,241 @@
+"""Options of the command line and of YAML files; plain Python, so that ``--help`` need not wait for torch."""
+
+from dataclasses import dataclass, fields
+
+HEADS = ("softmax", "sampled", "nce", "hierarchical", "adaptive", "differentiated", "ecoc", "hybrid")
+CODED = ("ecoc", "hybrid")
+
+# which heads an option is for; given with another head it is a mistake, not a wish
+_HEADS_OF_OPTION = {
+    "objective": CODED,
+    "samples": ("sampled", "nce", *CODED),
+    "mixture": CODED,
+    "predictor_layers": CODED,
+    "proposal": ("sampled", "nce"),
+    "order": ("hierarchical",),
+    "tree": ("hierarchical",),
+    "frequent": ("hybrid",),
+}
+_CODE_OPTIONS = ("codebook", "bits")
+
+
+@dataclass
+class TrainOptions:
+    """Train a language model.
+
+    Args:
+        corpus: builtin, ptb, wikitext-2, wikitext-103, or a folder (or file) with your own text.
+        out: Folder of the run; it holds everything that eval, generate and suggest need.
+        data_dir: Where the files of ptb, wikitext-2 and wikitext-103 are.
+        head: softmax, sampled, nce, hierarchical, adaptive, differentiated, ecoc or hybrid.
+        codebook: Kind of code: semantic, random, bch, hadamard, convolutional, onehot, span-random, span-unigram or
+            span-embedding. By default semantic (span-unigram for the span objectives).
+        bits: Length of a codeword; 512 by default.
+        objective: likelihood (default), bits, span-mass or span-max.
+        vectors: Where word vectors come from: contexts, skipgram or a word2vec or GloVe file; several joined by +.
+        samples: Sampled tokens of ecoc likelihood, sampled softmax and NCE; 1000 by default.
+        mixture: Number of codes that a span objective mixes.
+        predictor_layers: Layers between hidden state and bits: 1 or 2.
+        proposal: Where sampled softmax and NCE draw from: unigram or random.
+        order: Order of words in hierarchical softmax: unigram, random or embedding.
+        tree: Shape of hierarchical softmax: two-level or binary.
+        frequent: Words in the softmax part of hybrid.
+        input: token for a table of embeddings, code for embeddings made from codewords. By default code with ecoc,
+            otherwise token.
+        tie: Share the weight of the embedding with the head.
+        start_from_vectors: Start the embedding table from the word vectors.
+        layers: LSTM layers.
+        hidden: Size of a hidden state, and of an embedding.
+        dropout: Share dropped of what enters each layer and leaves the last, one mask a sequence.
+        recurrent_dropout: Share dropped of recurrent connections, one mask a sequence.
+        epochs: Passes over the training text.
+        max_seconds: Stop training after this time, even inside an epoch.
+        batch: Sequences in a batch.
+        bptt: Steps in a sequence.
+        optimiser: adamw or sgd.
+        lr: Highest learning rate; by default 0.003 for adamw, 20 for sgd.
+        schedule: one-cycle, plateau or constant.
+        weight_decay: Weight decay.
+        clip: Largest norm of the gradient.
+        patience: Stop after this many epochs without a better validation perplexity; 0 to go on.
+        bf16: Compute in bfloat16 where torch's autocast allows it.
+        tokeniser: whitespace or simple (lower case, punctuation apart).
+        min_count: Words seen less often become <unk>.
+        max_size: Most words in the vocabulary.
+        seed: Seed of everything random.
+        threads: CPU threads; all cores by default.
+        save_every: Steps between two checkpoints.
+        tensorboard: Also write TensorBoard files.
+        resume: Go on with a run that was stopped.
+        overwrite: Replace a run that exists.
+    """
+
+    corpus: str = "builtin"
+    out: str = "runs/lm"
+    data_dir: str | None = None
+    head: str = "ecoc"
+    codebook: str | None = None
+    bits: int | None = None
+    objective: str | None = None
+    vectors: str | None = None
+    samples: int | None = None
+    mixture: int | None = None
+    predictor_layers: int | None = None
+    proposal: str | None = None
+    order: str | None = None
+    tree: str | None = None
+    frequent: int | None = None
+    input: str | None = None
+    tie: bool = False
+    start_from_vectors: bool = False
+    layers: int = 2
+    hidden: int = 400
+    dropout: float = 0.2
+    recurrent_dropout: float = 0.2
+    epochs: int = 6
+    max_seconds: float | None = None
+    batch: int = 20
+    bptt: int = 35
+    optimiser: str = "adamw"
+    lr: float | None = None
+    schedule: str = "one-cycle"
+    weight_decay: float = 0.0
+    clip: float = 0.25
+    patience: int = 0
+    bf16: bool = False
+    tokeniser: str | None = None
+    min_count: int | None = None
+    max_size: int | None = None
+    seed: int = 1
+    threads: int | None = None
+    save_every: int = 500
+    tensorboard: bool = False
+    resume: bool = False
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        _one_of("head", self.head, HEADS)
+        _one_of("input", self.input, (None, "token", "code"))
+        _one_of("optimiser", self.optimiser, ("adamw", "sgd"))
+        _one_of("schedule", self.schedule, ("one-cycle", "plateau", "constant"))
+        for name in ("layers", "hidden", "epochs", "batch", "bptt", "save_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
+        if self.resume and self.overwrite:
+            raise ValueError("--resume and --overwrite contradict each other: choose one")
+        for name, heads in _HEADS_OF_OPTION.items():
+            if getattr(self, name) is not None and self.head not in heads:
+                raise ValueError(f"--{name} is for {', '.join(heads)}, not for --head {self.head}: leave it out")
+        for name in _CODE_OPTIONS:
+            if getattr(self, name) is not None and not self.uses_code:
+                raise ValueError(f"--{name} needs a code: use --head ecoc or hybrid, or --input code")
+
+    @property
+    def by_code(self) -> bool:
+        """Whether inputs are embedded by their codewords."""
+        return self.input == "code" or (self.input is None and self.head == "ecoc")
+
+    @property
+    def uses_code(self) -> bool:
+        return self.head in CODED or self.by_code
+
+    @property
+    def learning_rate(self) -> float:
+        return self.lr if self.lr is not None else {"adamw": 0.003, "sgd": 20.0}[self.optimiser]
+
+    def as_dict(self) -> dict[str, object]:
+        """All options but those of one call (resume, overwrite), for the run's config."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("resume", "overwrite")}
+
+
+def _one_of(name: str, value: str | None, choices: tuple[str | None, ...]) -> None:
+    if value not in choices:
+        known = ", ".join(choice for choice in choices if choice is not None)
+        raise ValueError(f"--{name} {value} is unknown: choose one of {known}")
+
+
+@dataclass
+class EvalOptions:
+    """Evaluate a run.
+
+    Args:
+        run: Folder of the run.
+        split: train, valid or test.
+        file: Another text file to evaluate on, instead of a split.
+        data_dir: Where the corpus is, if it has moved since training.
+        json: Print one JSON object.
+    """
+
+    run: str
+    split: str = "test"
+    file: str | None = None
+    data_dir: str | None = None
+    json: bool = False
+
+    def __post_init__(self) -> None:
+        _one_of("split", self.split, ("train", "valid", "test"))
+
+
+@dataclass
+class GenerateOptions:
+    """Generate text from a run.
+
+    Args:
+        run: Folder of the run.
+        prompt: Text to go on from; empty for the beginning of a sentence.
+        tokens: How many tokens to add.
+        count: How many texts.
+        temperature: 0 for the most probable word each time; above 1 for more surprise.
+        top_k: Choose among the k best words only.
+        top_p: Choose among the fewest words that reach this probability.
+        beam: Beam search of this width instead; prints its best texts.
+        seed: Seed of the random choice.
+    """
+
+    run: str
+    prompt: str = ""
+    tokens: int = 50
+    count: int = 1
+    temperature: float = 0.8
+    top_k: int | None = None
+    top_p: float | None = None
+    beam: int | None = None
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1 or self.count < 1:
+            raise ValueError("--tokens and --count must be at least 1")
+        if self.temperature < 0:
+            raise ValueError(f"--temperature must be at least 0, got {self.temperature}")
+
+
+@dataclass
+class SuggestOptions:
+    """Suggest the next word.
+
+    Args:
+        run: Folder of the run.
+        text: What has been typed so far.
+        k: How many words.
+        json: Print JSON.
+    """
+
+    run: str
+    text: str
+    k: int = 5
+    json: bool = False
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ValueError(f"--k must be at least 1, got {self.k}")
+
+
+@dataclass
+class InfoOptions:
+    """Show what is in a run.
+
+    Args:
+        run: Folder of the run.
+    """
+
+    run: str

@@ -1,0 +1,6 @@
+"""Training, and what a run leaves behind."""
+
+from ecoc.training.run import load_model
+from ecoc.training.trainer import Stopped, Trainer, train
+
+__all__ = ["Stopped", "Trainer", "load_model", "train"]

@@ -1,0 +1,72 @@
+"""Files that are whole or not there at all."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """A temporary name to write to; it becomes `path` when the block ends well, and is on disk by then."""
+    temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def save_weights(module: nn.Module, path: Path) -> None:
+    """Parameters and buffers as safetensors; a tensor that two parts share is written once."""
+    tensors, seen = {}, set[int]()
+    for name, tensor in module.state_dict().items():
+        if tensor.numel() and tensor.data_ptr() in seen:
+            continue
+        seen.add(tensor.data_ptr())
+        tensors[name] = tensor.detach().cpu().contiguous()
+    with written_whole(path) as temporary:
+        save_file(tensors, temporary)
+
+
+def load_weights(module: nn.Module, path: Path) -> None:
+    """Read what :func:`save_weights` wrote into a module of the same shape; a damaged or foreign file is an error."""
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path} is damaged or missing ({error}): train again, or use another run") from error
+    shared = {}
+    for name, tensor in module.state_dict().items():
+        if name in tensors:
+            shared[tensor.data_ptr()] = tensors[name]
+    for name, tensor in module.state_dict().items():
+        if name not in tensors and tensor.data_ptr() in shared:
+            tensors[name] = shared[tensor.data_ptr()]
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise ValueError(f"{path} does not fit its model ({reason}): its config or codebook was changed") from error
+
+
+def save_checkpoint(state: dict[str, Any], path: Path) -> None:
+    """Everything that training needs to go on, in one file."""
+    with written_whole(path) as temporary:
+        torch.save(state, temporary)
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Read what :func:`save_checkpoint` wrote."""
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds for a damaged file
+        raise ValueError(f"{path} is damaged ({type(error).__name__}): delete it to start over") from error
+    return state

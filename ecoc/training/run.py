@@ -1,0 +1,169 @@
+"""A run's folder, and the model in it.
+
+config.json            the options it was trained with
+vocabulary.json        words, counts, tokeniser
+codebook.safetensors   the code, if there is one
+order.safetensors      the order of words of a tree by embedding, if there is one
+best.safetensors       weights at the best validation perplexity
+last.ckpt              all that --resume needs
+log.jsonl              a line an epoch, and one a few hundred steps
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ecoc import codes, heads
+from ecoc.codes import Codebook, WordVectors
+from ecoc.data import Vocabulary
+from ecoc.models import CodeEmbedding, LanguageModel, TokenEmbedding, VariationalLSTM
+from ecoc.options import CODED, TrainOptions
+from ecoc.training.checkpoint import load_weights, written_whole
+
+CONFIG, VOCABULARY, CODEBOOK, ORDER = "config.json", "vocabulary.json", "codebook.safetensors", "order.safetensors"
+BEST, LAST, LOG = "best.safetensors", "last.ckpt", "log.jsonl"
+
+
+@dataclass
+class Parts:
+    """What a model is built from, beside its options."""
+
+    vocabulary: Vocabulary
+    codebook: Codebook | None = None
+    order: Tensor | None = None
+    vectors: Tensor | None = None  # to start an embedding table from; not kept
+
+    def save(self, folder: Path) -> None:
+        """Write all but the vectors into a run's folder."""
+        self.vocabulary.save(folder / VOCABULARY)
+        if self.codebook is not None:
+            self.codebook.save(folder / CODEBOOK)
+        if self.order is not None:
+            with written_whole(folder / ORDER) as temporary:
+                save_file({"order": self.order}, temporary)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Parts":
+        """Read what :meth:`save` wrote."""
+        codebook = Codebook.load(folder / CODEBOOK) if (folder / CODEBOOK).exists() else None
+        order = load_file(folder / ORDER)["order"] if (folder / ORDER).exists() else None
+        parts = cls(Vocabulary.load(folder / VOCABULARY), codebook, order)
+        size = None if codebook is None else codebook.vocab_size
+        if size is not None and size > len(parts.vocabulary):
+            raise ValueError(
+                f"{folder}: codebook of {size} words for {len(parts.vocabulary)}: these are two runs' files"
+            )
+        return parts
+
+
+def word_vectors(source: str, vocabulary: Vocabulary, ids: np.ndarray, seed: int, progress: bool) -> WordVectors:
+    """Vectors from ``contexts``, ``skipgram`` and files, joined by +."""
+    found = []
+    for name in source.split("+"):
+        if name == "contexts":
+            found.append(codes.context_vectors(ids, len(vocabulary), seed=seed, progress=progress))
+        elif name == "skipgram":
+            found.append(codes.skipgram_vectors(ids, len(vocabulary), seed=seed, progress=progress))
+        else:
+            found.append(codes.read_vectors(name, vocabulary.words, progress=progress))
+    return found[0] if len(found) == 1 else codes.concatenate(found)
+
+
+def prepare(options: TrainOptions, vocabulary: Vocabulary, ids: np.ndarray, progress: bool) -> Parts:
+    """Build what the options ask for from the training text: vectors, codebook, order of words."""
+    counts = vocabulary.counts_tensor()
+    objective = options.objective or "likelihood"
+    kind = options.codebook or ("span-unigram" if objective.startswith("span-") else "semantic")
+    parts = Parts(vocabulary)
+    needs_vectors = (
+        (options.uses_code and kind in ("semantic", "span-embedding"))
+        or options.order == "embedding"
+        or options.start_from_vectors
+    )
+    if options.vectors is not None and not needs_vectors:
+        raise ValueError(
+            "--vectors has no use here: it needs a semantic code, --order embedding or --start_from_vectors"
+        )
+    vectors = None
+    if needs_vectors:
+        vectors = word_vectors(options.vectors or "contexts", vocabulary, ids, options.seed, progress)
+    if options.start_from_vectors and vectors is not None:
+        parts.vectors = codes.fill_missing(vectors, options.seed)
+    if options.uses_code:
+        everyone = torch.arange(len(vocabulary))
+        covered = _rest_of_hybrid(options, counts) if options.head == "hybrid" else everyone
+        matrix = None if vectors is None else codes.fill_missing(vectors, options.seed)[covered]
+        bits = options.bits or (40 if kind.startswith("span-") else 512)
+        parts.codebook = codes.build(kind, len(covered), bits, counts[covered], matrix, options.seed)
+    if options.order == "embedding":
+        tree = heads.build("hierarchical", 1, len(vocabulary), counts, order="embedding", vectors=vectors)
+        parts.order = tree.get_buffer("owner")
+    return parts
+
+
+def _rest_of_hybrid(options: TrainOptions, counts: Tensor) -> Tensor:
+    """Ids of the words that hybrid gives a code, most frequent first."""
+    if options.by_code:
+        raise ValueError("--input code needs a code for every word, which --head hybrid has not: use --input token")
+    frequent = options.frequent or max(1, min(2000, len(counts) // 20))
+    return torch.argsort(codes.frequency_rank(len(counts), counts))[frequent:]
+
+
+def build_model(options: TrainOptions, parts: Parts) -> LanguageModel:
+    """The model, with weights as they start."""
+    size, vocabulary = options.hidden, parts.vocabulary
+    wanted = {
+        "samples": options.samples,
+        "proposal": options.proposal,
+        "tree": options.tree,
+        "order": parts.order if parts.order is not None else options.order,
+        "frequent": options.frequent,
+        "objective": options.objective,
+        "mixture": options.mixture,
+        "layers": options.predictor_layers,
+        "codebook": parts.codebook if options.head in CODED else None,
+    }
+    given = {name: value for name, value in wanted.items() if value is not None}
+    head = heads.build(options.head, size, len(vocabulary), vocabulary.counts_tensor(), **given)
+    embedding: TokenEmbedding | CodeEmbedding
+    if options.by_code:
+        assert parts.codebook is not None
+        embedding = CodeEmbedding(parts.codebook, size)
+    else:
+        embedding = TokenEmbedding(len(vocabulary), size, parts.vectors)
+    lstm = VariationalLSTM(size, size, options.layers, options.dropout, options.recurrent_dropout)
+    return LanguageModel(embedding, lstm, head, options.tie)
+
+
+def save_config(options: TrainOptions, folder: Path) -> None:
+    """Write the options of a run."""
+    with written_whole(folder / CONFIG) as temporary:
+        temporary.write_text(json.dumps(options.as_dict(), indent=1) + "\n", encoding="utf-8")
+
+
+def load_config(folder: Path) -> TrainOptions:
+    """Options of a run."""
+    path = folder / CONFIG
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder of a run: train one with `ecoc train --out {folder}`")
+    if not path.is_file():
+        raise ValueError(f"{folder} has no {CONFIG}: it is no run, or training was stopped before it began")
+    try:
+        return TrainOptions(**json.loads(path.read_text(encoding="utf-8")))
+    except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
+        raise ValueError(f"{path} is damaged ({error}): train again, or use another run") from error
+
+
+def load_model(folder: Path) -> tuple[LanguageModel, Parts, TrainOptions]:
+    """A trained model in evaluation mode, its parts and options."""
+    options, parts = load_config(folder), Parts.load(folder)
+    if not (folder / BEST).is_file():
+        raise ValueError(f"{folder} has no {BEST} yet: training has not finished its first epoch")
+    model = build_model(options, parts)
+    load_weights(model, folder / BEST)
+    return model.eval(), parts, options

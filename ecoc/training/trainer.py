@@ -1,0 +1,308 @@
+"""Training a language model: steps, epochs, checkpoints; stops and goes on at any step with the same result."""
+
+import math
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed import destroy_process_group, init_process_group
+from torch.nn.parallel import DistributedDataParallel
+
+from ecoc.data import Batches, Corpus, open_corpus
+from ecoc.metrics import evaluate
+from ecoc.models.language_model import LanguageModel, detached
+from ecoc.models.lstm import State
+from ecoc.options import TrainOptions
+from ecoc.training import run as runs
+from ecoc.training.checkpoint import load_checkpoint, save_checkpoint, save_weights
+from ecoc.training.journal import Journal
+from ecoc.training.schedule import one_cycle, plateau
+
+EVALUATION_BATCH = 10
+
+
+class Stopped(Exception):  # noqa: N818 (not an error)
+    """Training was asked to stop; it has saved what it needs to go on."""
+
+
+def train(options: TrainOptions, progress: bool = True) -> Path:
+    """Train (or go on training) the run that the options describe; returns its folder."""
+    folder = Path(options.out)
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    with _processes(world):
+        if options.resume:
+            options = _stored(options, folder)
+        elif rank == 0:
+            _make_folder(folder, options.overwrite)
+        torch.manual_seed(options.seed)
+        corpus, parts = _prepared(options, folder, rank, world, progress and rank == 0)
+        trainer = Trainer(options, corpus, runs.build_model(options, parts), folder, (rank, world), progress)
+        if options.resume and (folder / runs.LAST).exists():
+            trainer.restore(load_checkpoint(folder / runs.LAST))
+        trainer.run()
+    return folder
+
+
+class Trainer:
+    """One model on one corpus.
+
+    Args:
+        options: How to train.
+        corpus: What to train on.
+        model: What to train.
+        folder: Where the run's files go.
+        shard: Number of this process, and how many there are.
+        progress: Show a progress bar.
+    """
+
+    def __init__(
+        self,
+        options: TrainOptions,
+        corpus: Corpus,
+        model: LanguageModel,
+        folder: Path,
+        shard: tuple[int, int] = (0, 1),
+        progress: bool = False,
+    ) -> None:
+        self.options, self.corpus, self.model, self.folder = options, corpus, model, folder
+        self.shard = shard
+        model.lstm.shard = shard
+        self.wrapped: nn.Module = model if shard[1] == 1 else DistributedDataParallel(model)
+        self.batches = Batches(corpus.train, options.batch, options.bptt, shard=shard)
+        self.optimiser = _optimiser(options, model)
+        self.state: State | None = None
+        self.position = {"epoch": 0, "step": 0}  # epochs done, and steps done in this one
+        self.sums = {"loss": 0.0, "steps": 0, "seconds": 0.0, "cpu_seconds": 0.0}
+        self.valid_losses: list[float] = []
+        self.asked_to_stop = False
+        total = options.epochs * len(self.batches)
+        self.journal = Journal(folder, total, options, enabled=shard[0] == 0, progress=progress and shard[0] == 0)
+
+    def run(self) -> None:
+        """Train to the end."""
+        self._clock = time.perf_counter(), time.process_time()
+        with self.journal, _interrupts(self):
+            while self.position["epoch"] < self.options.epochs and not self._done():
+                self._epoch()
+            self._save()
+
+    def _done(self) -> bool:
+        out_of_time = self._elapsed() >= (self.options.max_seconds or math.inf)
+        best = min(range(len(self.valid_losses)), key=self.valid_losses.__getitem__, default=0)
+        out_of_patience = self.options.patience and len(self.valid_losses) - 1 - best >= self.options.patience
+        return bool(out_of_time or out_of_patience)
+
+    def _epoch(self) -> None:
+        self.model.train()
+        for inputs, targets in self.batches.starting_at(self.position["step"]):
+            loss = self._step(inputs, targets)
+            self.position["step"] += 1
+            self.sums["loss"] += loss
+            self.sums["steps"] += 1
+            self.journal.step(self._steps_done(), loss, inputs.numel() * self.shard[1])
+            if self.asked_to_stop:
+                self._save()
+                raise Stopped
+            if self._elapsed() >= (self.options.max_seconds or math.inf):
+                break
+            if self._steps_done() % self.options.save_every == 0:
+                self._save()
+        self._finish_epoch()
+
+    def _step(self, inputs: torch.Tensor, targets: torch.Tensor) -> float:
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.options.learning_rate * self._factor()
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.options.bf16):
+            loss, state = self.wrapped(inputs, targets, self.state)
+        self.state = detached(state)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip)
+        if not math.isfinite(float(norm)):
+            raise ValueError(
+                f"gradient not finite at step {self._steps_done()}: lower --lr (now {self.options.learning_rate})"
+            )
+        self.optimiser.step()
+        shown = loss.detach()
+        if self.shard[1] > 1:  # each process has its own rows; the log has all of them
+            torch.distributed.all_reduce(shown)
+        return float(shown) / self.shard[1]
+
+    def _factor(self) -> float:
+        if self.options.schedule == "one-cycle":
+            share = self._steps_done() / (self.options.epochs * len(self.batches))
+            if self.options.max_seconds is not None:
+                share = max(share, self._elapsed() / self.options.max_seconds)
+            return one_cycle(share)
+        return plateau(self.valid_losses) if self.options.schedule == "plateau" else 1.0
+
+    def _finish_epoch(self) -> None:
+        self.position = {"epoch": self.position["epoch"] + 1, "step": 0}
+        self.state = None
+        batches = Batches(self.corpus.valid, EVALUATION_BATCH, self.options.bptt, drop_last=False)
+        scores = evaluate(self.model, batches, thorough=False)
+        loss = scores.nll["normalised"] / scores.tokens
+        if self.shard[0] == 0 and loss < min(self.valid_losses, default=math.inf):
+            save_weights(self.model, self.folder / runs.BEST)
+        self.valid_losses.append(loss)
+        self._tick()
+        self.journal.epoch(
+            self.position["epoch"],
+            self._steps_done(),
+            self.sums,
+            scores.perplexity(),
+            self.options.learning_rate * self._factor(),
+        )
+        self.sums |= {"loss": 0.0, "steps": 0}
+        self._save()
+
+    def _steps_done(self) -> int:
+        return self.position["epoch"] * len(self.batches) + self.position["step"]
+
+    def _elapsed(self) -> float:
+        return self.sums["seconds"] + time.perf_counter() - self._clock[0]
+
+    def _tick(self) -> None:
+        """Add the time since the last look to the sums."""
+        now = time.perf_counter(), time.process_time()
+        self.sums["seconds"] += now[0] - self._clock[0]
+        self.sums["cpu_seconds"] += now[1] - self._clock[1]
+        self._clock = now
+
+    def _save(self) -> None:
+        self._tick()
+        if self.shard[0] != 0:
+            return
+        save_checkpoint(
+            {
+                "model": self.model.state_dict(),
+                "optimiser": self.optimiser.state_dict(),
+                "random": torch.get_rng_state(),
+                "state": self.state,
+                "position": self.position,
+                "sums": self.sums,
+                "valid_losses": self.valid_losses,
+                "recent": self.journal.recent,
+                "world": self.shard[1],
+            },
+            self.folder / runs.LAST,
+        )
+
+    def restore(self, checkpoint: dict[str, Any]) -> None:
+        """Go back to where a checkpoint was written."""
+        if checkpoint["world"] != self.shard[1]:
+            raise ValueError(f"--resume needs {checkpoint['world']} processes, as before, got {self.shard[1]}")
+        self.model.load_state_dict(checkpoint["model"])
+        self.optimiser.load_state_dict(checkpoint["optimiser"])
+        torch.set_rng_state(checkpoint["random"])
+        self.state = checkpoint["state"]
+        self.position, self.sums = checkpoint["position"], checkpoint["sums"]
+        self.valid_losses = checkpoint["valid_losses"]
+        self.journal.recent = checkpoint["recent"]
+        self.journal.rewind(self._steps_done())
+
+
+def _optimiser(options: TrainOptions, model: LanguageModel) -> torch.optim.Optimizer:
+    if options.optimiser == "sgd":
+        return torch.optim.SGD(model.parameters(), options.learning_rate, weight_decay=options.weight_decay)
+    return torch.optim.AdamW(
+        model.parameters(), options.learning_rate, weight_decay=options.weight_decay, fused=True, betas=(0.9, 0.99)
+    )
+
+
+def _make_folder(folder: Path, overwrite: bool) -> None:
+    if folder.exists() and any(folder.iterdir()):
+        if not overwrite:
+            raise ValueError(
+                f"{folder} exists: --resume goes on with it, --overwrite replaces it; or choose another --out"
+            )
+        if not (folder / runs.CONFIG).is_file():
+            raise ValueError(f"{folder} is no run, so --overwrite leaves it alone: choose another --out")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _stored(given: TrainOptions, folder: Path) -> TrainOptions:
+    """Options of the run to go on with; others than its own cannot be given anew."""
+    stored = runs.load_config(folder)
+    standard = TrainOptions()
+    free = {"out", "resume", "overwrite", "threads", "data_dir", "save_every"}
+    for field in fields(TrainOptions):
+        mine, old = getattr(given, field.name), getattr(stored, field.name)
+        if field.name not in free and mine not in (old, getattr(standard, field.name)):
+            raise ValueError(f"--{field.name} {mine} differs from the run's {old}: leave it out, or start another run")
+    stored.resume, stored.out = True, given.out
+    stored.threads = given.threads if given.threads is not None else stored.threads
+    stored.data_dir = given.data_dir if given.data_dir is not None else stored.data_dir
+    return stored
+
+
+def _prepared(options: TrainOptions, folder: Path, rank: int, world: int, progress: bool) -> tuple[Corpus, runs.Parts]:
+    """Corpus and parts; the first process makes them, the others read what it made."""
+    if rank == 0:
+        corpus = _corpus(options, folder, progress)
+        if not (folder / runs.CONFIG).exists():
+            parts = runs.prepare(options, corpus.vocabulary, corpus.train, progress)
+            parts.save(folder)
+            runs.save_config(options, folder)  # last: a folder with a config has all its parts
+    if world > 1:
+        torch.distributed.barrier()
+    if rank != 0:
+        corpus = _corpus(options, folder, False)
+    vectors = parts.vectors if rank == 0 and "parts" in locals() else None
+    loaded = runs.Parts.load(folder)
+    loaded.vectors = vectors
+    return corpus, loaded
+
+
+def _corpus(options: TrainOptions, folder: Path, progress: bool) -> Corpus:
+    return open_corpus(
+        options.corpus,
+        data_dir=options.data_dir,
+        cache=folder / "data",
+        tokeniser=options.tokeniser,
+        min_count=options.min_count,
+        max_size=options.max_size,
+        progress=progress,
+    )
+
+
+@contextmanager
+def _processes(world: int) -> Iterator[None]:
+    """Under torchrun, a process group around the block."""
+    if world == 1:
+        yield
+        return
+    init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield
+    finally:
+        destroy_process_group()
+
+
+@contextmanager
+def _interrupts(trainer: Trainer) -> Iterator[None]:
+    """While the block runs, an interrupt asks the trainer to stop after its step; a second one ends it at once."""
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if trainer.asked_to_stop:
+            raise KeyboardInterrupt
+        trainer.asked_to_stop = True
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

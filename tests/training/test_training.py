@@ -1,0 +1,194 @@
+"""Training: it learns, stops and goes on with the same result, and never leaves half a file."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import ecoc
+from ecoc import heads
+from ecoc.training import Stopped, train
+from ecoc.training import trainer as trainer_module
+from ecoc.training.journal import Journal
+from tests.training.tiny import options, trained, write_corpus
+
+ROOT = Path(__file__).parents[2]
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing gets to clean up but the interpreter itself."""
+
+
+def log_of(run: Path) -> list[dict]:
+    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in r.items() if k not in ("seconds", "cpu_seconds", "tokens_per_second")} for r in records]
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    first, second = load_file(one / "best.safetensors"), load_file(other / "best.safetensors")
+    assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    assert log_of(one) == log_of(other)
+
+
+@pytest.mark.parametrize("head", heads.NAMES)
+def test_every_head_trains_and_learns(head: str, tmp_path: Path) -> None:
+    more = {"bits": 24} if head == "hybrid" else {}
+    if head in ("sampled", "nce"):
+        more["samples"] = 20
+    run = trained(tmp_path, head=head, epochs=6, lr=0.02, **more)
+    epochs = [r["valid_perplexity"]["normalised"] for r in log_of(run) if r["event"] == "epoch"]
+    assert epochs[-1] < 0.8 * epochs[0] and epochs[-1] < 20
+    scores = ecoc.load(run).evaluate("valid")
+    assert scores["perplexity"]["normalised"] == pytest.approx(min(epochs), rel=1e-4)
+
+
+@pytest.mark.parametrize("killed_at", [1, 9, 40])
+def test_a_killed_run_goes_on_to_the_same_result(
+    killed_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = trained(tmp_path / "whole")
+    corpus = write_corpus(tmp_path / "corpus")
+    step = Journal.step
+
+    def killing(self: Journal, number: int, *rest: object) -> None:
+        if number == killed_at:
+            raise Killed
+        step(self, number, *rest)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Journal, "step", killing)
+        train(options(corpus, tmp_path / "run"), progress=False)
+    resumed = train(options(corpus, tmp_path / "run", resume=True), progress=False)
+    assert_same_run(resumed, whole)
+
+
+def test_killed_inside_writing_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = trained(tmp_path / "whole")
+    corpus, save, calls = write_corpus(tmp_path / "corpus"), torch.save, []
+
+    def half(state: object, path: Path) -> None:
+        calls.append(path)
+        if len(calls) == 3:
+            Path(path).write_bytes(b"half a checkpoint")
+            raise Killed
+        save(state, path)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr("ecoc.training.checkpoint.torch.save", half)
+        train(options(corpus, tmp_path / "run"), progress=False)
+    assert_same_run(train(options(corpus, tmp_path / "run", resume=True), progress=False), whole)
+
+
+def test_a_real_sigkill_and_a_real_interrupt(tmp_path: Path) -> None:
+    whole = trained(tmp_path / "whole", epochs=40)
+    corpus, run = write_corpus(tmp_path / "corpus"), tmp_path / "run"
+    flags = "--hidden 16 --layers 1 --epochs 40 --batch 4 --bptt 8 --save-every 7 --threads 1 --bits 24 --samples 20"
+    command = [sys.executable, "-m", "ecoc.cli", "train", "--corpus", str(corpus), "--out", str(run), *flags.split()]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    first = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    wait_for(run / "last.ckpt", first)
+    first.kill()
+    first.wait()
+    size = (run / "log.jsonl").stat().st_size if (run / "log.jsonl").exists() else 0
+    second = subprocess.Popen([*command, "--resume"], env=environment, stderr=subprocess.PIPE, text=True)
+    wait_for(run / "log.jsonl", second, larger_than=size)
+    second.send_signal(signal.SIGINT)
+    message = second.communicate(timeout=60)[1]
+    if second.returncode != 0:  # it may have been done already
+        assert second.returncode == 130 and f"go on with: ecoc train --out {run} --resume" in message
+    assert_same_run(train(options(corpus, run, epochs=40, resume=True), progress=False), whole)
+
+
+def wait_for(path: Path, process: subprocess.Popen, larger_than: int = 0) -> None:
+    for _ in range(1200):
+        if (path.exists() and path.stat().st_size > larger_than) or process.poll() is not None:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{path} did not appear")
+
+
+def test_an_interrupt_saves_and_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = trained(tmp_path / "whole")
+    corpus, step = write_corpus(tmp_path / "corpus"), Journal.step
+
+    def interrupting(self: Journal, number: int, *rest: object) -> None:
+        if number == 12:
+            os.kill(os.getpid(), signal.SIGINT)
+        step(self, number, *rest)
+
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(Journal, "step", interrupting)
+        train(options(corpus, tmp_path / "run"), progress=False)
+    assert_same_run(train(options(corpus, tmp_path / "run", resume=True), progress=False), whole)
+
+
+def test_two_processes_train_as_one(tmp_path: Path) -> None:
+    flags = {"epochs": 7, "dropout": 0.2, "recurrent_dropout": 0.2, "save_every": 1000}
+    one = trained(tmp_path / "one", **flags)
+    corpus, run = write_corpus(tmp_path / "corpus"), tmp_path / "two"
+    line = "--hidden 16 --layers 1 --batch 4 --bptt 8 --threads 1 --bits 24 --samples 20 --epochs 7 --save-every 1000"
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "0"]
+    command += ["--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0", "-m", "ecoc.cli", "train"]
+    command += ["--corpus", str(corpus), "--out", str(run), *line.split()]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    curves = [[r["train_loss"] for r in log_of(folder) if r["event"] == "epoch"] for folder in (one, run)]
+    assert curves[1] == pytest.approx(curves[0], abs=1e-4) and len(curves[0]) == 7
+    assert log_of(one)[-1]["step"] >= 50
+
+
+def test_time_limit_and_patience_end_training(tmp_path: Path) -> None:
+    started = time.perf_counter()
+    run = trained(tmp_path / "time", epochs=100_000, max_seconds=2.0)
+    assert time.perf_counter() - started < 60 and (run / "best.safetensors").exists()
+    run = trained(tmp_path / "patience", epochs=50, patience=1, lr=5.0, clip=100.0, schedule="constant")
+    assert len([r for r in log_of(run) if r["event"] == "epoch"]) < 50
+
+
+def test_a_run_is_not_overwritten_unless_asked_for(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    before = (run / "best.safetensors").read_bytes()
+    with pytest.raises(ValueError, match="exists: --resume goes on with it, --overwrite replaces it"):
+        trained(tmp_path)
+    assert (run / "best.safetensors").read_bytes() == before
+    trained(tmp_path, overwrite=True, seed=2)
+    assert (run / "best.safetensors").read_bytes() != before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(ValueError, match="is no run, so --overwrite leaves it alone"):
+        train(options(tmp_path / "corpus", tmp_path / "mine", overwrite=True), progress=False)
+    assert (tmp_path / "mine" / "thesis.txt").exists()
+
+
+def test_resuming_with_other_options_is_refused(tmp_path: Path) -> None:
+    trained(tmp_path)
+    with pytest.raises(ValueError, match="--hidden 32 differs from the run's 16: leave it out"):
+        train(options(tmp_path / "corpus", tmp_path / "run", resume=True, hidden=32), progress=False)
+
+
+def test_damaged_files_of_a_run_are_named(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    corpus = tmp_path / "corpus"
+    (run / "last.ckpt").write_bytes(b"nonsense")
+    with pytest.raises(ValueError, match=r"last.ckpt is damaged .*: delete it to start over"):
+        train(options(corpus, run, resume=True), progress=False)
+    (run / "best.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(ValueError, match=r"best\.safetensors is damaged or missing"):
+        ecoc.load(run)
+    (run / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"config\.json is damaged"):
+        ecoc.load(run)
+
+
+def test_a_gradient_that_is_not_finite_stops_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer_module.nn.utils, "clip_grad_norm_", lambda *_: torch.tensor(torch.nan))
+    with pytest.raises(ValueError, match="gradient not finite at step 0: lower --lr"):
+        trained(tmp_path)
