@@ -37,6 +37,9 @@ class Distance(int):
 
     __repr__ = __str__
 
+    def __getnewargs__(self) -> tuple[int, bool]:  # type: ignore[override]
+        return int(self), self.exact
+
 
 @dataclass(frozen=True)
 class Spans:
@@ -125,7 +128,7 @@ class Codebook:
         """Token ids ``(...)`` of hard words ``(..., n)``, bool or 0/1.
 
         Spans: the owner of the word, by binary search. Otherwise the nearest codeword in Hamming distance, the most
-        frequent token where several are equally near.
+        frequent token where several are equally near (convolutional codes: any of them, as Viterbi comes by it).
         """
         self._check_width(bits)
         if bits.is_floating_point():
@@ -178,7 +181,9 @@ class Codebook:
     def fingerprint(self) -> str:
         """Hash of everything that decides what a bit means; equal for equal codes."""
         digest = hashlib.sha256(f"{self.bits}".encode())
-        parts = [self.packed, self.rank.int()] + ([self.spans.first, self.spans.owner] if self.spans else [])
+        parts = [self.packed, self.rank.int()]
+        if self.spans is not None:
+            parts += [self.spans.first, self.spans.last, self.spans.owner]
         for part in parts:
             digest.update(part.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
@@ -215,10 +220,14 @@ class Codebook:
             raise ValueError(f"{path} is damaged or no codebook ({error}): build it again") from error
         if metadata.get("format") != FORMAT:
             raise ValueError(f"{path} is no codebook of this version (format {metadata.get('format')!r})")
-        spans = Spans(tensors["first"], tensors["last"], tensors["owner"]) if "owner" in tensors else None
-        trellis = Trellis(int(metadata["constraint"])) if "constraint" in metadata else None
-        book = cls(metadata["kind"], int(metadata["bits"]), tensors["packed"], tensors["rank"], spans, trellis)
-        if book.fingerprint != metadata["fingerprint"]:
+        try:
+            spans = Spans(tensors["first"], tensors["last"], tensors["owner"]) if "owner" in tensors else None
+            trellis = Trellis(int(metadata["constraint"])) if "constraint" in metadata else None
+            bits, kind, fingerprint = int(metadata["bits"]), metadata["kind"], metadata["fingerprint"]
+            book = cls(kind, bits, tensors["packed"], tensors["rank"], spans, trellis)
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"{path} is damaged ({error}): build it again") from error
+        if book.fingerprint != fingerprint:
             raise ValueError(f"{path} is damaged (its content does not match its fingerprint): build it again")
         return book
 

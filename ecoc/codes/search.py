@@ -29,7 +29,8 @@ def codeword_scores(packed: Tensor, logits: Tensor) -> Iterator[tuple[int, Tenso
         yield 0, logits.new_empty(len(packed), 0)
         return
     by_byte = pad(logits, (0, groups * 8 - logits.shape[-1])).unflatten(-1, (groups, 8))
-    table = torch.einsum("rgj,pj->gpr", by_byte, byte_signs(logits.dtype, logits.device)).flatten(0, 1)
+    with torch.autocast(logits.device.type, enabled=False):  # in bf16 a token's score would differ from its own here
+        table = torch.einsum("rgj,pj->gpr", by_byte, byte_signs(logits.dtype, logits.device)).flatten(0, 1)
     # [groups * 256, rows]; of a single row einsum leaves strides that keep embedding_bag from its fast path
     table = table.clone(memory_format=torch.contiguous_format)
     offsets = torch.arange(0, groups * 256, 256, dtype=torch.int32, device=packed.device)

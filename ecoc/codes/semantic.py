@@ -25,25 +25,28 @@ _CHUNK = 64  # bits projected at a time: V x 64 floats, whatever n is
 
 def semantic_codewords(vectors: Tensor, bits: int, seed: int) -> Tensor:
     """Packed distinct codewords ``(V, ceil(n / 8))`` from word vectors ``(V, d)``."""
-    centred = vectors.float() - vectors.float().mean(0)
+    # in float64, so that the number of threads cannot turn a bit by the order in which it adds
+    centred = vectors.double() - vectors.double().mean(0)
     planes = _hyperplanes(vectors.shape[1], bits, seed)
     codes = torch.empty(len(vectors), bits, dtype=torch.bool)
+    medians = torch.empty(bits, dtype=torch.float64)
     for start in range(0, bits, _CHUNK):
         side = centred @ planes[start : start + _CHUNK].T
-        codes[:, start : start + _CHUNK] = side > side.median(0).values
-    return _separate(pack(codes), codes, centred, planes)
+        medians[start : start + _CHUNK] = side.median(0).values
+        codes[:, start : start + _CHUNK] = side > medians[start : start + _CHUNK]
+    return _separate(pack(codes), codes, centred, planes, medians)
 
 
 def _hyperplanes(dim: int, bits: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     rotations = []
     for _ in range(-(-bits // dim)):
-        q, r = torch.linalg.qr(torch.randn(dim, dim, generator=generator))
+        q, r = torch.linalg.qr(torch.randn(dim, dim, generator=generator, dtype=torch.float64))
         rotations.append(q * r.diagonal().sign())  # without the sign Q is not uniform over rotations
     return torch.cat(rotations)[:bits]
 
 
-def _separate(packed: Tensor, codes: Tensor, centred: Tensor, planes: Tensor) -> Tensor:
+def _separate(packed: Tensor, codes: Tensor, centred: Tensor, planes: Tensor, medians: Tensor) -> Tensor:
     """Give words that share a codeword different ones, by flipping the bits nearest to their hyperplane.
 
     The i-th word without a codeword of its own flips the bits that are set in i, counted from its least certain bit.
@@ -54,7 +57,7 @@ def _separate(packed: Tensor, codes: Tensor, centred: Tensor, planes: Tensor) ->
         tokens = duplicate_rows(packed).nonzero().flatten()
         if not len(tokens):
             return packed
-        margin = (centred[tokens] @ planes.T).abs()
+        margin = (centred[tokens] @ planes.T - medians).abs()
         number = torch.arange(attempt, attempt + len(tokens))
         digits = min(codes.shape[1], int(number[-1]).bit_length())
         least_certain = margin.topk(digits, largest=False).indices

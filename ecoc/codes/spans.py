@@ -78,7 +78,9 @@ def _shares(widths: str, vocab_size: int, counts: Tensor | None, similarity: Ten
         return torch.ones(vocab_size, dtype=torch.float64)
     if widths == "frequency":
         assert counts is not None
-        return counts.double() / counts.double().sum().clamp(min=1)
+        return counts.where(
+            counts > 0, counts[counts > 0].min() if counts.any() else 1
+        ).double()  # unseen: as the rarest
     assert similarity is not None
     return similarity.softmax(0) if widths == "softmax" else similarity - similarity.min()
 

@@ -134,7 +134,11 @@ class ECOC(Head):
         return self._codebook_on(target.device).encode(target)
 
     def latent_logits(self, hidden: Tensor) -> Tensor:
-        """Log odds of each bit, ``(..., n)``; of a mixture, those of the bit's probability over all its parts."""
+        """The bit logits z, ``(..., n)``: a bit is predicted set where its logit is positive.
+
+        For ``bits`` and the span objectives they are the log odds of each bit (of a mixture, over all its parts). For
+        ``likelihood`` they are not: there only s_w . z / sqrt(n) has a meaning as a log probability.
+        """
         output = self._predict_bits(self._rows(hidden))
         if isinstance(self.model, SpanModel) and self.model.mixture > 1:
             logits, log_weight = self.model.parts(output)

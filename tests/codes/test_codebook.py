@@ -1,5 +1,6 @@
 """Codebooks: encoding, decoding damaged words, distances, files, errors."""
 
+import copy
 from itertools import combinations
 from pathlib import Path
 
@@ -222,3 +223,26 @@ def test_the_codeword_of_a_span_is_its_middle() -> None:
     book = codes.build("span-unigram", 2, 8, torch.tensor([1.0, 3.0]), widths="uniform")
     values = [int("".join(str(int(bit)) for bit in word), 2) for word in book.encode(torch.arange(2))]
     assert values == [192, 64]  # token 1, the more frequent, has 0 to 127
+
+
+def test_a_byte_changed_anywhere_in_a_file_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "book.safetensors"
+    build("span-unigram").save(path)
+    content = path.read_bytes()
+    start = len(content) - 3 * V * 5 - 2 * 4 * V  # three tables of V words of 5 bytes, two of V integers
+    for place in range(start, len(content), 37):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(ValueError, match="is damaged"):
+            codes.Codebook.load(path)
+
+
+def test_a_distance_can_be_copied() -> None:
+    distance = copy.deepcopy(build("bch").minimum_distance())
+    assert distance == build("bch").minimum_distance() and distance.exact
+
+
+def test_a_token_never_seen_has_the_span_of_the_rarest() -> None:
+    book = codes.build("span-unigram", 4, 40, torch.tensor([8.0, 4.0, 0.0, 4.0]))
+    words = torch.rand(4000, 40) < 0.5
+    share = book.decode(words).bincount(minlength=4) / 4000
+    torch.testing.assert_close(share, torch.tensor([0.4, 0.2, 0.2, 0.2]), rtol=0, atol=0.04)

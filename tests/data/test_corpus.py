@@ -3,6 +3,7 @@ import os
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -195,19 +196,17 @@ def test_a_damaged_cache_is_written_again(folder, cache, damage):
     assert list(cache.iterdir()) == [path]
 
 
-def test_several_may_write_the_same_cache_at_once(folder, cache):
-    barrier, opened = threading.Barrier(8), []
+@pytest.mark.parametrize("attempt", range(10))
+def test_several_may_write_the_same_cache_at_once(folder, cache, attempt):
+    barrier = threading.Barrier(8)
 
-    def work():
+    def work(_):
         barrier.wait()
-        opened.append(open_corpus(folder, cache=cache))
+        return open_corpus(folder, cache=cache)
 
-    workers = [threading.Thread(target=work) for _ in range(8)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert len(opened) == 8 and len({tuple(each.train) for each in opened}) == 1
+    with ThreadPoolExecutor(8) as pool:
+        opened = list(pool.map(work, range(8)))
+    assert len({tuple(each.train) for each in opened}) == 1
     assert len(list(cache.iterdir())) == 1
 
 

@@ -42,12 +42,12 @@ def test_nll_is_minus_log_prob_at_the_target(case: str) -> None:
 
 def test_evaluation_in_small_pieces_changes_nothing(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     head, (hidden, target) = build(case), batch()
-    whole = head.nll(hidden, target), head.log_prob(hidden), *head.topk(hidden, 4)
+    whole = head.nll(hidden, target), head.log_prob(hidden), *head.topk(hidden, 4), head.predict(hidden)
     monkeypatch.setattr("ecoc.heads.head.SCORE_BUDGET", 2 * V)
     monkeypatch.setattr("ecoc.heads.span_model._TERMS_AT_ONCE", 100)
     monkeypatch.setattr("ecoc.codes.search.BLOCK", 5)
     monkeypatch.setattr("ecoc.heads.codeword_model.ROWS", 2)
-    pieces = head.nll(hidden, target), head.log_prob(hidden), *head.topk(hidden, 4)
+    pieces = head.nll(hidden, target), head.log_prob(hidden), *head.topk(hidden, 4), head.predict(hidden)
     torch.testing.assert_close(pieces, whole, rtol=1e-10, atol=1e-10)
 
 
@@ -90,8 +90,10 @@ def test_sample_keeps_to_top_k_and_top_p(case: str) -> None:
     many, generator = hidden.expand(500, H), torch.Generator().manual_seed(0)
     assert set(head.sample(many, top_k=3, generator=generator).tolist()) <= set(ids[0, :3].tolist())
     nucleus = int((log_probs[0].exp().cumsum(0) < 0.7).sum()) + 1
-    drawn = set(head.sample(many, top_p=0.7, generator=generator).tolist())
-    assert drawn <= set(ids[0, :nucleus].tolist())
+    drawn = set(head.sample(hidden.expand(5000, H), top_p=0.7, generator=generator).tolist())
+    assert drawn == set(ids[0, :nucleus].tolist())
+    cold = head.sample(many, temperature=1e-3, top_k=3, generator=generator)
+    assert set(cold.tolist()) == {int(ids[0, 0])}
     assert set(head.sample(many, top_p=1e-9, generator=generator).tolist()) == {int(ids[0, 0])}
 
 
@@ -234,7 +236,7 @@ def test_bf16_autocast_stays_close(case: str) -> None:
     assert loss.dtype == nll.dtype == smoothed.dtype == torch.float32 and torch.isfinite(smoothed)
     assert abs(loss - exact) < 0.05 * exact.abs()
     torch.testing.assert_close(total, torch.ones_like(total), rtol=0, atol=1e-5)
-    assert drawn.max() < V
+    assert drawn.max() < V and nll.min() >= 0
     loss.backward()
     assert all(torch.isfinite(p.grad).all() for p in head.parameters())
 

@@ -430,3 +430,39 @@ def test_a_vocabulary_of_one_word_is_certain() -> None:
         loss = head(hidden, torch.zeros(3, dtype=torch.long))
         loss.backward()
         assert loss.item() == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("case", ["sampled unigram", "sampled random", "ecoc likelihood"])
+@pytest.mark.parametrize("samples", [4, 11])
+def test_the_estimate_of_the_normaliser_has_no_bias(case: str, samples: int) -> None:
+    """exp(loss - exact loss) is the estimated Z over the exact one: its mean is 1."""
+    head, (hidden, target) = build(case, samples=samples), batch()
+    exact = head.nll(hidden, target)
+    ratios = torch.stack([(head(hidden, target, reduction="none") - exact).exp() for _ in range(3000)])
+    error = ratios.std(0) / math.sqrt(len(ratios))
+    assert ((ratios.mean(0) - 1).abs() < 4.5 * error + 1e-6).all() and error.max() > 0
+
+
+def test_losses_stay_finite_at_large_logits() -> None:
+    for case in ("ecoc likelihood", "sampled unigram", "ecoc bits", "ecoc span-mass"):
+        head, (hidden, target) = build(case, torch.float32), batch(torch.float32)
+        loss = head(1e4 * hidden, target)
+        loss.backward()
+        assert torch.isfinite(loss) and all(torch.isfinite(p.grad).all() for p in head.parameters())
+
+
+def test_bf16_autocast_normalises_over_the_scores_it_uses() -> None:
+    head = heads.build("ecoc", 64, 5000, counts=zipf_counts(5000), bits=128)
+    hidden, target = 5 * torch.randn(50, 64), torch.randint(0, 5000, (50,))
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = head.latent_logits(hidden)
+        nll = head.nll(hidden, target)
+    torch.testing.assert_close(nll, head.model.nll(logits, target), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", ["hierarchical unigram", "hierarchical binary unigram"])
+def test_latent_logits_follow_the_greedy_path_by_default(case: str) -> None:
+    head, (hidden, _) = build(case), batch()
+    logits = head.latent_logits(hidden)
+    greedy = logits.argmax(-1) if head.latent == "categorical" else logits > 0
+    torch.testing.assert_close(head.latent_logits(hidden, greedy), logits)
