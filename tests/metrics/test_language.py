@@ -20,7 +20,7 @@ def test_scores_equal_plain_computation(case: str) -> None:
     for rows in (slice(0, 25), slice(25, 60)):  # in two goes
         scorer.add(hidden[rows], target[rows])
     numbers = scorer.scores.as_dict()
-    log_probs = head.log_prob(hidden)
+    log_probs = head.log_prob(hidden).detach()
     own = log_probs[torch.arange(60), target]
     places = (log_probs > own.unsqueeze(1)).sum(1) + 1
     assert numbers["tokens"] == 60
