@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoc import __version__
-from ecoc.options import EvalOptions, GenerateOptions, InfoOptions, SuggestOptions, TrainOptions
+from ecoc.options import EvalOptions, GenerateOptions, InfoOptions, SuggestOptions, TrainOptions, flag
 
 Options = TrainOptions | EvalOptions | GenerateOptions | SuggestOptions | InfoOptions
 
@@ -130,21 +130,17 @@ def _add_options(parser: argparse.ArgumentParser, options: type[Options]) -> Non
         if field.default is MISSING:
             parser.add_argument(field.name, metavar=field.name.upper(), help=text)
         elif kinds[0] is bool:
-            parser.add_argument(_flag(field.name), action="store_true", default=argparse.SUPPRESS, help=text)
+            parser.add_argument(flag(field.name), action="store_true", default=argparse.SUPPRESS, help=text)
         else:
             shown = f" (default: {field.default})" if field.default is not None else ""
             parser.add_argument(
-                _flag(field.name),
+                flag(field.name),
                 type=kinds[0],
                 default=argparse.SUPPRESS,
                 metavar=kinds[0].__name__.upper(),
                 help=text + shown,
             )
     parser.add_argument("--config", metavar="FILE.yaml", help="options from a YAML file; flags on the line win")
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def _field_help(options: type[Options]) -> dict[str, str]:

@@ -120,12 +120,12 @@ class TrainOptions:
         _one_of("schedule", self.schedule, ("one-cycle", "plateau", "constant"))
         for name in ("layers", "hidden", "epochs", "batch", "bptt", "save_every"):
             if getattr(self, name) < 1:
-                raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
+                raise ValueError(f"{flag(name)} must be at least 1, got {getattr(self, name)}")
         if self.resume and self.overwrite:
             raise ValueError("--resume and --overwrite contradict each other: choose one")
         for name, heads in _HEADS_OF_OPTION.items():
             if getattr(self, name) is not None and self.head not in heads:
-                raise ValueError(f"--{name} is for {', '.join(heads)}, not for --head {self.head}: leave it out")
+                raise ValueError(f"{flag(name)} is for {', '.join(heads)}, not for --head {self.head}: leave it out")
         for name in _CODE_OPTIONS:
             if getattr(self, name) is not None and not self.uses_code:
                 raise ValueError(f"--{name} needs a code: use --head ecoc or hybrid, or --input code")
@@ -146,6 +146,11 @@ class TrainOptions:
     def as_dict(self) -> dict[str, object]:
         """All options but those of one call (resume, overwrite), for the run's config."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("resume", "overwrite")}
+
+
+def flag(name: str) -> str:
+    """A field's name as it is typed."""
+    return "--" + name.replace("_", "-")
 
 
 def _one_of(name: str, value: str | None, choices: tuple[str | None, ...]) -> None:

@@ -69,6 +69,7 @@ BAD_LINES = {
     "another head's option": (["train", "--samples", "9", "--head", "adaptive"], "--samples is for sampled, nce"),
     "both": (["train", "--resume", "--overwrite"], "--resume and --overwrite contradict each other"),
     "missing corpus": (["train", "--corpus", "no/such/folder", "--out", "x"], "no/such/folder"),
+    "no steps between saves": (["train", "--save-every", "0"], "--save-every must be at least 1"),
     "no epochs": (["train", "--epochs", "0"], "--epochs must be at least 1"),
     "missing vectors": (["train", "--corpus", "{corpus}", "--out", "x", "--vectors", "none.vec"], "none.vec: no such"),
     "useless vectors": (

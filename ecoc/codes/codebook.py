@@ -16,7 +16,7 @@ from ecoc.codes.bits import pack, packed_width, search_rows, unpack, unpack_sign
 from ecoc.codes.convolutional import Trellis
 from ecoc.codes.search import nearest
 
-EXACT_DISTANCE_TOKENS = 16_384  # up to here `minimum_distance` compares all pairs: a second at 10 000 x 1024 bits
+EXACT_DISTANCE_TOKENS = 16_384  # up to here `minimum_distance` compares all pairs
 SAMPLED_DISTANCE_TOKENS = 512  # beyond, it compares this many tokens with all others
 
 FORMAT = "ecoc.codebook.1"

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from ecoc.codes.vectors import WordVectors, progress_bar
 
-_CHUNK = 1 << 22  # tokens counted at a time: about 150 MB of work space
-_DEPTH = 20  # blocks of the basis of the decomposition: 60 change PTB's singular values by 1.4e-6 at most
+_CHUNK = 1 << 22  # tokens counted at a time, so that work space does not grow with the text
+_DEPTH = 20  # blocks of the basis of the decomposition
 
 
 def context_vectors(
@@ -88,9 +88,9 @@ def truncated_svd(matrix: Tensor, dim: int, seed: int, bar: Progress) -> tuple[T
     """The ``dim`` leading left singular vectors ``(V, dim)`` and values ``(dim,)`` of a sparse matrix.
 
     Block Lanczos (Golub & Underwood 1977) on the Gram matrix of the columns: a basis of the Krylov space of
-    random directions, then an exact decomposition inside it. PPMI spectra are flat (on PTB the values 50 to
-    200 fall from 81 to 67 only): ``torch.svd_lowrank`` with four iterations gets a sum of 1 - cosine over the
-    200 principal angles of 26 there, eight subspace iterations 10, this 4e-5. Fewer if the rank is lower.
+    random directions, then an exact decomposition inside it. PPMI spectra are so flat
+    that a few subspace iterations, as in ``torch.svd_lowrank``, miss many of the leading directions. Fewer if the
+    rank is lower.
     """
     transposed = matrix.t().coalesce()
     columns, block = matrix.shape[1], 16 + dim // 4

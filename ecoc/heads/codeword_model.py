@@ -160,8 +160,7 @@ class CodewordModel(nn.Module):
 class _LogSum(torch.autograd.Function):
     """log(exp(mine) + sum over draws of weight exp(s . z)), the target left out of the draws.
 
-    One rows x N matrix, written in place and kept for the gradient; autograd's own steps would hold five and take
-    half as long again (700 x 1000, two threads).
+    One rows x N matrix, written in place and kept for the gradient, where autograd's own steps would hold several.
     """
 
     @staticmethod

@@ -210,6 +210,6 @@ def _default_kind(by_span: bool, counts: Tensor | None, vectors: Tensor | WordVe
 
 
 def _default_bits(vocab_size: int, by_span: bool) -> int:
-    """512 bits, the size that keeps up with a softmax over 10 000 words; less where V is small."""
+    """512 bits for codewords, less where V is small; 40 for spans, as the paper has it for Penn Treebank."""
     needed = max(1, (vocab_size - 1).bit_length())
     return max(needed, 40) if by_span else min(512, max(needed + 8, vocab_size // 4))

@@ -87,7 +87,7 @@ def prepare(options: TrainOptions, vocabulary: Vocabulary, ids: np.ndarray, prog
     )
     if options.vectors is not None and not needs_vectors:
         raise ValueError(
-            "--vectors has no use here: it needs a semantic code, --order embedding or --start_from_vectors"
+            "--vectors has no use here: it needs a semantic code, --order embedding or --start-from-vectors"
         )
     vectors = None
     if needs_vectors:

@@ -21,7 +21,7 @@ from ecoc.data import Batches, Corpus, open_corpus
 from ecoc.metrics import evaluate
 from ecoc.models.language_model import LanguageModel, detached
 from ecoc.models.lstm import State
-from ecoc.options import TrainOptions
+from ecoc.options import TrainOptions, flag
 from ecoc.training import run as runs
 from ecoc.training.checkpoint import load_checkpoint, save_checkpoint, save_weights
 from ecoc.training.journal import Journal
@@ -241,7 +241,9 @@ def _stored(given: TrainOptions, folder: Path) -> TrainOptions:
     for field in fields(TrainOptions):
         mine, old = getattr(given, field.name), getattr(stored, field.name)
         if field.name not in free and mine not in (old, getattr(standard, field.name)):
-            raise ValueError(f"--{field.name} {mine} differs from the run's {old}: leave it out, or start another run")
+            raise ValueError(
+                f"{flag(field.name)} {mine} differs from the run's {old}: leave it out, or start another run"
+            )
     stored.resume, stored.out = True, given.out
     stored.threads = given.threads if given.threads is not None else stored.threads
     stored.data_dir = given.data_dir if given.data_dir is not None else stored.data_dir
