@@ -14,9 +14,28 @@ from pathlib import Path
 from typing import Any
 
 from ecoc import __version__
-from ecoc.options import EvalOptions, GenerateOptions, InfoOptions, SuggestOptions, TrainOptions, flag
+from ecoc.options import (
+    CodebookBuildOptions,
+    CodebookNearestOptions,
+    CodebookShowOptions,
+    EvalOptions,
+    GenerateOptions,
+    InfoOptions,
+    SuggestOptions,
+    TrainOptions,
+    flag,
+)
 
-Options = TrainOptions | EvalOptions | GenerateOptions | SuggestOptions | InfoOptions
+Options = (
+    TrainOptions
+    | EvalOptions
+    | GenerateOptions
+    | SuggestOptions
+    | InfoOptions
+    | CodebookBuildOptions
+    | CodebookShowOptions
+    | CodebookNearestOptions
+)
 
 
 def train_command(options: TrainOptions) -> int:
@@ -90,13 +109,57 @@ def info_command(options: InfoOptions) -> int:
     return 0
 
 
+def codebook_build_command(options: CodebookBuildOptions) -> int:
+    """Build a codebook, and show it."""
+    from ecoc.wordcode import build
+
+    _print_facts(build(options).facts())
+    print(f"{options.out}: done. Next: ecoc codebook nearest {options.out} WORD, ecoc train --codebook {options.out}")
+    return 0
+
+
+def codebook_show_command(options: CodebookShowOptions) -> int:
+    """What a codebook is like."""
+    from ecoc.wordcode import WordCode
+
+    facts = WordCode(options.folder).facts()
+    if options.json:
+        print(json.dumps(facts))
+    else:
+        _print_facts(facts)
+    return 0
+
+
+def codebook_nearest_command(options: CodebookNearestOptions) -> int:
+    """Neighbours of a word in Hamming space."""
+    from ecoc.wordcode import WordCode
+
+    words = WordCode(options.folder).nearest(options.word, options.k)
+    if options.json:
+        print(json.dumps([{"word": word, "distance": distance} for word, distance in words]))
+        return 0
+    for word, distance in words:
+        print(f"{distance:5}  {word}")
+    return 0
+
+
+def _print_facts(facts: dict[str, object]) -> None:
+    for name, value in facts.items():
+        shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
+        print(f"{name.replace('_', ' ')}: {shown}")
+
+
 COMMANDS: dict[str, tuple[type[Options], Callable[..., int], str]] = {
     "train": (TrainOptions, train_command, "train a language model with any head, or go on training it"),
     "eval": (EvalOptions, eval_command, "perplexity, accuracy and sizes of a run"),
     "generate": (GenerateOptions, generate_command, "write text"),
     "suggest": (SuggestOptions, suggest_command, "the most probable next words"),
     "info": (InfoOptions, info_command, "sizes, codebook and parameters of a run"),
+    "codebook build": (CodebookBuildOptions, codebook_build_command, "build a code over the words of a corpus"),
+    "codebook show": (CodebookShowOptions, codebook_show_command, "distances, size and balance of a code"),
+    "codebook nearest": (CodebookNearestOptions, codebook_nearest_command, "words with the most similar codewords"),
 }
+GROUPS = {"codebook": "build a code, look at it, find the neighbours of a word"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -105,11 +168,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="ecoc", description="Sequence models with large vocabularies.", epilog="ecoc COMMAND --help says more."
     )
     parser.add_argument("--version", action="version", version=f"ecoc {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = {"": parser.add_subparsers(required=True, metavar="COMMAND")}
     for name, (options, _, help_) in COMMANDS.items():
-        _add_options(
-            commands.add_parser(name, help=help_, description=(options.__doc__ or "").split("\n\n")[0]), options
-        )
+        group, _, last = name.rpartition(" ")
+        if group not in commands:
+            above = commands[""].add_parser(group, help=GROUPS[group], description=f"{GROUPS[group]}.".capitalize())
+            commands[group] = above.add_subparsers(required=True, metavar="COMMAND")
+        below = commands[group].add_parser(last, help=help_, description=(options.__doc__ or "").split("\n\n")[0])
+        below.set_defaults(command=name)
+        _add_options(below, options)
     given = vars(parser.parse_args(arguments))
     options, run, _ = COMMANDS[given.pop("command")]
     try:

@@ -1,7 +1,7 @@
 """A trained language model in use: ``ecoc.load(run).suggest("...")``."""
 
 import json
-import math
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from ecoc.decode import Sampling, beam_search, generate
 from ecoc.heads import ECOC
 from ecoc.metrics import evaluate
 from ecoc.training import run as runs
+from ecoc.training.checkpoint import save_weights
 
 _BATCH = 10  # columns that a text is cut into for scoring
 
@@ -95,6 +96,25 @@ class TrainedModel:
         batches = Batches(ids, min(_BATCH, len(ids) - 1), self.options.bptt, drop_last=False)
         return evaluate(self.model, batches, rank).as_dict() | self.sizes()
 
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write what :meth:`from_pretrained` needs, and no more: nothing to resume from, no corpus."""
+        folder = Path(folder)
+        if folder.resolve() == self.folder.resolve():
+            raise ValueError(f"{folder} is the run itself: choose another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise ValueError(f"{folder} is not empty: choose another folder")
+        self.parts.save(folder)
+        save_weights(self.model, folder / runs.BEST)
+        if (self.folder / runs.LOG).exists():
+            shutil.copy(self.folder / runs.LOG, folder / runs.LOG)
+        runs.save_config(self.options, folder)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> "TrainedModel":
+        """Read what :meth:`save_pretrained` wrote, or any run; the same as ``ecoc.load``."""
+        return cls(folder)
+
     def sizes(self) -> dict[str, object]:
         """Parameters, bytes, and the time that training took."""
         parameters = self.model.num_parameters()
@@ -105,7 +125,8 @@ class TrainedModel:
             "decoder_parameters": parameters["decoder"],
             "parameters": sum(parameters.values()),
             "bytes": self.model.num_bytes(),
-            "cpu_seconds": epochs[-1]["cpu_seconds"] if epochs else math.nan,
+            "cpu_seconds": epochs[-1]["cpu_seconds"] if epochs else None,
+            "peak_memory_bytes": epochs[-1].get("peak_memory_bytes") if epochs else None,
         }
 
     def describe(self) -> str:

@@ -103,3 +103,15 @@ def test_options_come_from_yaml_and_flags_win(tmp_path: Path, capsys: pytest.Cap
     config.write_text("hiden: 3\n")
     assert main(["train", "--config", str(config)]) == 2
     assert "options that are unknown: hiden" in capsys.readouterr().err
+
+
+def test_a_saved_model_is_the_run_without_what_only_training_needs(run: Path, tmp_path: Path) -> None:
+    model = ecoc.load(run)
+    model.save_pretrained(tmp_path / "shared")
+    assert not (tmp_path / "shared" / "last.ckpt").exists() and not (tmp_path / "shared" / "data").exists()
+    copy = ecoc.TrainedModel.from_pretrained(tmp_path / "shared")
+    assert copy.suggest("w1 w7", 5) == model.suggest("w1 w7", 5) and copy.sizes() == model.sizes()
+    with pytest.raises(ValueError, match="is not empty"):
+        model.save_pretrained(tmp_path / "shared")
+    with pytest.raises(ValueError, match="is the run itself"):
+        model.save_pretrained(run)

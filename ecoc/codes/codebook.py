@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ecoc.codes.bits import pack, packed_width, search_rows, unpack, unpack_signs, words
 from ecoc.codes.convolutional import Trellis
-from ecoc.codes.search import nearest
+from ecoc.codes.search import ROWS, codeword_scores, nearest
 
 EXACT_DISTANCE_TOKENS = 16_384  # up to here `minimum_distance` compares all pairs
 SAMPLED_DISTANCE_TOKENS = 512  # beyond, it compares this many tokens with all others
@@ -156,6 +156,24 @@ class Codebook:
         token = torch.argsort(self.rank)[message.clamp(max=self.vocab_size - 1)]
         token[outside] = nearest(self.packed, flat[outside], self.rank)
         return token.view(logits.shape[:-1])
+
+    def neighbours(self, ids: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Distances and ids ``(N, k)`` of the other tokens whose codewords differ in the fewest bits, nearest first.
+
+        Tokens at the same distance come in order of frequency.
+        """
+        if not 1 <= k < self.vocab_size:
+            raise ValueError(f"k must be between 1 and {self.vocab_size - 1}, the other tokens, got {k}")
+        order, signs = torch.argsort(self.rank), self.encode(ids).float() * 2 - 1
+        keys = []
+        for part, own in zip(signs.split(ROWS), ids.split(ROWS), strict=True):
+            scores = torch.cat([scores for _, scores in codeword_scores(self.packed, part)])  # n - 2 distance
+            distance = ((self.bits - scores) / 2).round().long()
+            distance[own, torch.arange(len(own), device=own.device)] = self.bits + 1  # itself comes last
+            key = distance * self.vocab_size + self.rank.unsqueeze(1)
+            keys.append(key.topk(k, dim=0, largest=False).values.T)
+        key = torch.cat(keys)
+        return key // self.vocab_size, order[key % self.vocab_size]
 
     def minimum_distance(self) -> Distance:
         """Smallest Hamming distance between words of two tokens.

@@ -86,6 +86,7 @@ class ECOC(Head):
         self.codebook = codebook
         self.bits = codebook.bits
         self.objective = objective
+        self.loss_is_nll = objective in ("likelihood", "span-mass")
         outputs = mixture * self.bits + (mixture if mixture > 1 else 0)
         self.hidden_layer = nn.Linear(hidden_size, 2 * hidden_size) if layers == 2 else None
         self.output = nn.Linear(hidden_size * layers, outputs, bias=bias)

@@ -25,6 +25,8 @@ class Head(nn.Module, ABC):
         hidden ``(..., H)``, target ``(...)`` integer ids.
     """
 
+    loss_is_nll = True  # whether the training loss is -log p of the target, exactly or estimated
+
     def __init__(self, hidden_size: int, vocab_size: int) -> None:
         super().__init__()
         if hidden_size < 1 or vocab_size < 1:

@@ -69,6 +69,7 @@ class Hybrid(Head):
             **options,
         )
         self._log_share = None if counts is None else log_unigram(counts, vocab_size)[order].float()
+        self.loss_is_nll = self.rest.loss_is_nll
         self._seal(self.place)
         self.reset_parameters()
 

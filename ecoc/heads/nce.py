@@ -26,6 +26,8 @@ class NCE(SampledSoftmax):
         noise: Noise tokens k for each target; by default `samples`.
     """
 
+    loss_is_nll = False
+
     def __init__(
         self,
         hidden_size: int,

@@ -2,14 +2,17 @@
 
 import json
 import math
+import platform
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from ecoc import __version__
 from ecoc.options import TrainOptions
 from ecoc.training.checkpoint import written_whole
 
@@ -22,16 +25,18 @@ class Journal:
 
     Args:
         folder: The run's folder.
-        total: Steps in all.
+        steps: Steps in an epoch.
         options: The run's options.
+        loss_is_nll: Whether the training loss is -log p of the target, so that it says a perplexity.
         enabled: Write at all (the first process does).
         progress: Show a bar.
     """
 
-    def __init__(self, folder: Path, total: int, options: TrainOptions, enabled: bool, progress: bool) -> None:
+    def __init__(
+        self, folder: Path, steps: int, options: TrainOptions, loss_is_nll: bool, enabled: bool, progress: bool
+    ) -> None:
         self.path = folder / NAME
-        self.enabled = enabled
-        self.options = options
+        self.steps, self.options, self.loss_is_nll, self.enabled = steps, options, loss_is_nll, enabled
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -40,7 +45,7 @@ class Journal:
             TimeRemainingColumn(),
         )
         self.bar = Progress(*columns, console=Console(stderr=True), disable=not progress)
-        self.task = self.bar.add_task("training", total=total, numbers="")
+        self.task = self.bar.add_task("training", total=1.0, numbers="")
         self.board: Any = None
         if options.tensorboard and enabled:
             self.board = _tensorboard(folder)
@@ -58,16 +63,30 @@ class Journal:
         if self.board is not None:
             self.board.close()
 
-    def step(self, step: int, loss: float, tokens: int) -> None:
-        """After every step."""
+    def start(self, seconds: dict[str, float]) -> None:
+        """Before the first step: begin the log with what it is trained, and how long what came before took."""
+        if self.enabled:
+            self.path.unlink(missing_ok=True)
+        versions = {"python": platform.python_version(), "torch": torch.__version__, "ecoc": __version__}
+        threads = torch.get_num_threads()
+        self._write({"event": "start", "step": 0, "seed": self.options.seed, "threads": threads} | versions | seconds)
+
+    def step(self, step: int, loss: float, tokens: int, share: float) -> None:
+        """After every step; `share` of the whole training is done."""
         self.recent.append(loss)
         self._tokens += tokens
         if step % 10 and len(self.recent) < EVERY:
             return
         mean = sum(self.recent) / len(self.recent)
         rate = self._tokens / max(1e-9, time.perf_counter() - self._since)
-        shown = f"loss {mean:.3f}, e^loss {math.exp(min(20, mean)):.0f}, {rate:,.0f} tokens/s"
-        self.bar.update(self.task, completed=step, numbers=shown)
+        perplexity = f", training perplexity {math.exp(min(20, mean)):,.0f}" if self.loss_is_nll else ""
+        epoch = min(self.options.epochs, 1 + step // self.steps)
+        self.bar.update(
+            self.task,
+            description=f"epoch {epoch} of {self.options.epochs}",
+            completed=share,
+            numbers=f"loss {mean:.3f}{perplexity}, {rate:,.0f} tokens/s",
+        )
         if step % EVERY == 0:
             self._write({"event": "step", "step": step, "loss": mean, "tokens_per_second": round(rate)})
             self.recent, self._tokens, self._since = [], 0, time.perf_counter()
@@ -83,6 +102,7 @@ class Journal:
             "lr": lr,
             "seconds": round(sums["seconds"], 2),
             "cpu_seconds": round(sums["cpu_seconds"], 2),
+            "peak_memory_bytes": sums["peak_memory_bytes"],
         }
         self._write(record)
         modes = ", ".join(f"{value:.2f} ({mode})" for mode, value in perplexity.items())
@@ -94,7 +114,6 @@ class Journal:
 
     def rewind(self, step: int) -> None:
         """Forget what was written after `step`: those steps are taken again."""
-        self.bar.update(self.task, completed=step)
         if self.enabled and self.path.exists():
             kept = [line for line in self.path.read_text().splitlines() if _step_of(line) <= step]
             with written_whole(self.path) as temporary:

@@ -10,6 +10,7 @@ log.jsonl              a line an epoch, and one a few hundred steps
 """
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +62,35 @@ class Parts:
         return parts
 
 
+def load_code(folder: Path) -> tuple[Vocabulary, Codebook]:
+    """Words and codebook of a run, or of ``ecoc codebook build``."""
+    if not (folder / VOCABULARY).is_file():
+        raise ValueError(f"{folder} has no {VOCABULARY}: give the folder of a run, or of `ecoc codebook build`")
+    if not (folder / CODEBOOK).is_file():
+        raise ValueError(f"{folder} has no {CODEBOOK}: its head uses no code")
+    parts = Parts.load(folder)
+    assert parts.codebook is not None
+    if parts.codebook.vocab_size != len(parts.vocabulary):
+        raise ValueError(f"{folder} has codes for its rare words alone (--head hybrid): give another run")
+    return parts.vocabulary, parts.codebook
+
+
+def make_folder(folder: Path, overwrite: bool, mark: str) -> None:
+    """An empty folder; an old one is replaced only if asked to, and if it is one of ours: has the file `mark`, or
+    nothing but what is there when training is killed before it begins."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file: choose another --out")
+    if folder.exists() and any(folder.iterdir()):
+        if not overwrite:
+            resume = "--resume goes on with it, " if mark == CONFIG else ""
+            raise ValueError(f"{folder} exists: {resume}--overwrite replaces it; or choose another --out")
+        begun = {path.name for path in folder.iterdir()} <= {"data", VOCABULARY, CODEBOOK, ORDER}
+        if not begun and not (folder / mark).is_file():
+            raise ValueError(f"{folder} has no {mark}, so --overwrite leaves it alone: choose another --out")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
 def word_vectors(source: str, vocabulary: Vocabulary, ids: np.ndarray, seed: int, progress: bool) -> WordVectors:
     """Vectors from ``contexts``, ``skipgram`` and files, joined by +."""
     found = []
@@ -79,7 +109,8 @@ def prepare(options: TrainOptions, vocabulary: Vocabulary, ids: np.ndarray, prog
     counts = vocabulary.counts_tensor()
     objective = options.objective or "likelihood"
     kind = options.codebook or ("span-unigram" if objective.startswith("span-") else "semantic")
-    parts = Parts(vocabulary)
+    ready = None if kind in codes.KINDS else _ready_code(kind, options, vocabulary)
+    parts = Parts(vocabulary, ready)
     needs_vectors = (
         (options.uses_code and kind in ("semantic", "span-embedding"))
         or options.order == "embedding"
@@ -94,7 +125,7 @@ def prepare(options: TrainOptions, vocabulary: Vocabulary, ids: np.ndarray, prog
         vectors = word_vectors(options.vectors or "contexts", vocabulary, ids, options.seed, progress)
     if options.start_from_vectors and vectors is not None:
         parts.vectors = codes.fill_missing(vectors, options.seed)
-    if options.uses_code:
+    if options.uses_code and ready is None:
         everyone = torch.arange(len(vocabulary))
         covered = _rest_of_hybrid(options, counts) if options.head == "hybrid" else everyone
         matrix = None if vectors is None else codes.fill_missing(vectors, options.seed)[covered]
@@ -104,6 +135,25 @@ def prepare(options: TrainOptions, vocabulary: Vocabulary, ids: np.ndarray, prog
         tree = heads.build("hierarchical", 1, len(vocabulary), counts, order="embedding", vectors=vectors)
         parts.order = tree.get_buffer("owner")
     return parts
+
+
+def _ready_code(folder: str, options: TrainOptions, vocabulary: Vocabulary) -> Codebook:
+    """The code that ``--codebook FOLDER`` names, if it fits."""
+    if not Path(folder).is_dir():
+        raise ValueError(
+            f"--codebook {folder} is no folder and no kind of code: choose one of {', '.join(codes.KINDS)}"
+        )
+    words, codebook = load_code(Path(folder))
+    if options.head == "hybrid":
+        raise ValueError("--codebook FOLDER has codes for all words, --head hybrid wants some: give a kind of code")
+    if words.words != vocabulary.words:
+        raise ValueError(
+            f"--codebook {folder} is for another vocabulary ({len(words)} words, the corpus has {len(vocabulary)}): "
+            "build it from the same corpus, tokeniser, min-count and max-size"
+        )
+    if options.bits not in (None, codebook.bits):
+        raise ValueError(f"--codebook {folder} has {codebook.bits} bits, not {options.bits}: leave out --bits")
+    return codebook
 
 
 def _rest_of_hybrid(options: TrainOptions, counts: Tensor) -> Tensor:
@@ -152,7 +202,9 @@ def load_config(folder: Path) -> TrainOptions:
     if not folder.is_dir():
         raise ValueError(f"{folder} is no folder of a run: train one with `ecoc train --out {folder}`")
     if not path.is_file():
-        raise ValueError(f"{folder} has no {CONFIG}: it is no run, or training was stopped before it began")
+        raise ValueError(
+            f"{folder} has no {CONFIG}: it is no run, or was stopped before training began (then use --overwrite)"
+        )
     try:
         return TrainOptions(**json.loads(path.read_text(encoding="utf-8")))
     except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:

@@ -2,8 +2,9 @@
 
 import math
 import os
-import shutil
+import resource
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from torch.distributed import destroy_process_group, init_process_group
 from torch.nn.parallel import DistributedDataParallel
 
 from ecoc.data import Batches, Corpus, open_corpus
+from ecoc.heads import ECOC, Hybrid
 from ecoc.metrics import evaluate
 from ecoc.models.language_model import LanguageModel, detached
 from ecoc.models.lstm import State
@@ -28,6 +30,7 @@ from ecoc.training.journal import Journal
 from ecoc.training.schedule import one_cycle, plateau
 
 EVALUATION_BATCH = 10
+CALIBRATION_TOKENS = 5000  # for the two numbers of objective `bits`
 
 
 class Stopped(Exception):  # noqa: N818 (not an error)
@@ -44,12 +47,16 @@ def train(options: TrainOptions, progress: bool = True) -> Path:
         if options.resume:
             options = _stored(options, folder)
         elif rank == 0:
-            _make_folder(folder, options.overwrite)
+            runs.make_folder(folder, options.overwrite, runs.CONFIG)
         torch.manual_seed(options.seed)
+        clock = time.perf_counter(), time.process_time()
         corpus, parts = _prepared(options, folder, rank, world, progress and rank == 0)
+        prepared = {"seconds": time.perf_counter() - clock[0], "cpu_seconds": time.process_time() - clock[1]}
         trainer = Trainer(options, corpus, runs.build_model(options, parts), folder, (rank, world), progress)
         if options.resume and (folder / runs.LAST).exists():
             trainer.restore(load_checkpoint(folder / runs.LAST))
+        else:
+            trainer.journal.start(prepared)
         trainer.run()
     return folder
 
@@ -83,11 +90,12 @@ class Trainer:
         self.optimiser = _optimiser(options, model)
         self.state: State | None = None
         self.position = {"epoch": 0, "step": 0}  # epochs done, and steps done in this one
-        self.sums = {"loss": 0.0, "steps": 0, "seconds": 0.0, "cpu_seconds": 0.0}
+        self.sums = {"loss": 0.0, "steps": 0, "seconds": 0.0, "cpu_seconds": 0.0, "peak_memory_bytes": 0}
         self.valid_losses: list[float] = []
         self.asked_to_stop = False
-        total = options.epochs * len(self.batches)
-        self.journal = Journal(folder, total, options, enabled=shard[0] == 0, progress=progress and shard[0] == 0)
+        first = shard[0] == 0
+        steps, loss_is_nll = len(self.batches), model.head.loss_is_nll
+        self.journal = Journal(folder, steps, options, loss_is_nll, enabled=first, progress=progress and first)
 
     def run(self) -> None:
         """Train to the end."""
@@ -110,7 +118,7 @@ class Trainer:
             self.position["step"] += 1
             self.sums["loss"] += loss
             self.sums["steps"] += 1
-            self.journal.step(self._steps_done(), loss, inputs.numel() * self.shard[1])
+            self.journal.step(self._steps_done(), loss, inputs.numel() * self.shard[1], self._share())
             if self.asked_to_stop:
                 self._save()
                 raise Stopped
@@ -141,31 +149,39 @@ class Trainer:
 
     def _factor(self) -> float:
         if self.options.schedule == "one-cycle":
-            share = self._steps_done() / (self.options.epochs * len(self.batches))
-            if self.options.max_seconds is not None:
-                share = max(share, self._elapsed() / self.options.max_seconds)
-            return one_cycle(share)
+            return one_cycle(self._share())
         return plateau(self.valid_losses) if self.options.schedule == "plateau" else 1.0
 
     def _finish_epoch(self) -> None:
+        lr = self.options.learning_rate * self._factor()
+        steps = self._steps_done()
         self.position = {"epoch": self.position["epoch"] + 1, "step": 0}
         self.state = None
         batches = Batches(self.corpus.valid, EVALUATION_BATCH, self.options.bptt, drop_last=False)
+        if isinstance(self.model.head, ECOC | Hybrid) and self.options.objective == "bits":
+            self._calibrate(self.model.head)
         scores = evaluate(self.model, batches, thorough=False)
         loss = scores.nll["normalised"] / scores.tokens
         if self.shard[0] == 0 and loss < min(self.valid_losses, default=math.inf):
             save_weights(self.model, self.folder / runs.BEST)
         self.valid_losses.append(loss)
         self._tick()
-        self.journal.epoch(
-            self.position["epoch"],
-            self._steps_done(),
-            self.sums,
-            scores.perplexity(),
-            self.options.learning_rate * self._factor(),
-        )
+        self.journal.epoch(self.position["epoch"], steps, self.sums, scores.perplexity(), lr)
         self.sums |= {"loss": 0.0, "steps": 0}
         self._save()
+
+    def _calibrate(self, head: ECOC | Hybrid) -> None:
+        """Fit the two factors that turn bits into probabilities, on held-out text."""
+        stream = torch.tensor(self.corpus.valid[: CALIBRATION_TOKENS + 1], dtype=torch.long).unsqueeze(0)
+        self.model.eval()
+        with torch.no_grad():
+            hidden, _ = self.model.hidden(stream[:, :-1])
+        head.calibrate(hidden, stream[:, 1:])
+
+    def _share(self) -> float:
+        """How much of the training is done, by steps or by time."""
+        share = self._steps_done() / (self.options.epochs * len(self.batches))
+        return share if self.options.max_seconds is None else max(share, self._elapsed() / self.options.max_seconds)
 
     def _steps_done(self) -> int:
         return self.position["epoch"] * len(self.batches) + self.position["step"]
@@ -178,6 +194,8 @@ class Trainer:
         now = time.perf_counter(), time.process_time()
         self.sums["seconds"] += now[0] - self._clock[0]
         self.sums["cpu_seconds"] += now[1] - self._clock[1]
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        self.sums["peak_memory_bytes"] = max(self.sums["peak_memory_bytes"], peak)
         self._clock = now
 
     def _save(self) -> None:
@@ -219,18 +237,6 @@ def _optimiser(options: TrainOptions, model: LanguageModel) -> torch.optim.Optim
     return torch.optim.AdamW(
         model.parameters(), options.learning_rate, weight_decay=options.weight_decay, fused=True, betas=(0.9, 0.99)
     )
-
-
-def _make_folder(folder: Path, overwrite: bool) -> None:
-    if folder.exists() and any(folder.iterdir()):
-        if not overwrite:
-            raise ValueError(
-                f"{folder} exists: --resume goes on with it, --overwrite replaces it; or choose another --out"
-            )
-        if not (folder / runs.CONFIG).is_file():
-            raise ValueError(f"{folder} is no run, so --overwrite leaves it alone: choose another --out")
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
 
 
 def _stored(given: TrainOptions, folder: Path) -> TrainOptions:

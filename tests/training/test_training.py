@@ -28,7 +28,8 @@ class Killed(BaseException):
 
 def log_of(run: Path) -> list[dict]:
     records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in r.items() if k not in ("seconds", "cpu_seconds", "tokens_per_second")} for r in records]
+    measured = ("seconds", "cpu_seconds", "tokens_per_second", "peak_memory_bytes")
+    return [{k: v for k, v in r.items() if k not in measured} for r in records]
 
 
 def assert_same_run(one: Path, other: Path) -> None:
@@ -163,9 +164,14 @@ def test_a_run_is_not_overwritten_unless_asked_for(tmp_path: Path) -> None:
     assert (run / "best.safetensors").read_bytes() != before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    with pytest.raises(ValueError, match="is no run, so --overwrite leaves it alone"):
+    with pytest.raises(ValueError, match=r"has no config\.json, so --overwrite leaves it alone"):
         train(options(tmp_path / "corpus", tmp_path / "mine", overwrite=True), progress=False)
     assert (tmp_path / "mine" / "thesis.txt").exists()
+    (run / "config.json").unlink()  # as after a kill while the codebook is built
+    (run / "best.safetensors").unlink()
+    (run / "last.ckpt").unlink()
+    (run / "log.jsonl").unlink()
+    assert trained(tmp_path, overwrite=True) == run
 
 
 def test_resuming_with_other_options_is_refused(tmp_path: Path) -> None:
@@ -192,3 +198,28 @@ def test_a_gradient_that_is_not_finite_stops_training(tmp_path: Path, monkeypatc
     monkeypatch.setattr(trainer_module.nn.utils, "clip_grad_norm_", lambda *_: torch.tensor(torch.nan))
     with pytest.raises(ValueError, match="gradient not finite at step 0: lower --lr"):
         trained(tmp_path)
+
+
+def test_bits_become_probabilities_with_factors_fitted_on_held_out_text(tmp_path: Path) -> None:
+    run = trained(tmp_path, objective="bits", epochs=6, lr=0.02)
+    model = ecoc.load(run)
+    fitted = model.evaluate("valid")["perplexity"]["normalised"]
+    model.model.head.model.calibration.copy_(torch.tensor([0.5, 0.0]))
+    assert fitted < 0.9 * model.evaluate("valid")["perplexity"]["normalised"] and fitted < 32
+
+
+def test_the_log_has_steps_that_were_taken_and_what_it_was_trained_with(tmp_path: Path) -> None:
+    run = trained(tmp_path, epochs=100_000, max_seconds=1.0, save_every=100_000)
+    start, *_, last = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    assert start["event"] == "start" and start["seed"] == 1 and start["torch"] == torch.__version__
+    assert last["event"] == "epoch" and last["step"] <= 49 * last["epoch"] and last["peak_memory_bytes"] > 1e7
+
+
+@pytest.mark.parametrize(("head", "says"), [("softmax", True), ("nce", False)])
+def test_the_bar_says_a_perplexity_only_where_the_loss_is_one(head: str, says: bool, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        shown: list[str] = []
+        patch.setattr("rich.progress.Progress.update", lambda self, task, **kw: shown.append(kw.get("numbers", "")))
+        trained(tmp_path, head=head, epochs=1)
+    assert any("loss" in text for text in shown)
+    assert any("training perplexity" in text for text in shown) == says
