@@ -1,12 +1,13 @@
 # make test   lint, types and tests, in a virtual environment of its own
-# make demo   codebooks and heads over the built-in vocabulary, side by side
+# make demo   train an ECOC language model and a softmax for the same time, and compare (under 5 minutes)
+# make heads  codebooks and heads over the built-in vocabulary, side by side
 # make bench  speed and memory of every head next to torch's own
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: test lint demo bench clean
+.PHONY: test lint demo heads bench clean
 
 $(VENV)/.run: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -26,6 +27,9 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 demo: $(VENV)/.run
+	$(BIN)/python -m examples.demo
+
+heads: $(VENV)/.run
 	$(BIN)/python -m examples.compare_heads
 
 bench: $(VENV)/.run

@@ -3,6 +3,7 @@
 import json
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -104,7 +105,7 @@ class TrainedModel:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise ValueError(f"{folder} is not empty: choose another folder")
-        self.parts.save(folder)
+        replace(self.parts, vectors=None).save(folder)
         save_weights(self.model, folder / runs.BEST)
         if (self.folder / runs.LOG).exists():
             shutil.copy(self.folder / runs.LOG, folder / runs.LOG)

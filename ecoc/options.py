@@ -54,7 +54,7 @@ class TrainOptions:
         batch: Sequences in a batch.
         bptt: Steps in a sequence.
         optimiser: adamw or sgd.
-        lr: Highest learning rate; by default 0.003 for adamw, 20 for sgd.
+        lr: Highest learning rate; by default 0.004 for adamw, 20 for sgd.
         schedule: one-cycle, plateau or constant.
         weight_decay: Weight decay.
         clip: Largest norm of the gradient.
@@ -142,7 +142,7 @@ class TrainOptions:
 
     @property
     def learning_rate(self) -> float:
-        return self.lr if self.lr is not None else {"adamw": 0.003, "sgd": 20.0}[self.optimiser]
+        return self.lr if self.lr is not None else {"adamw": 0.004, "sgd": 20.0}[self.optimiser]
 
     def as_dict(self) -> dict[str, object]:
         """All options but those of one call (resume, overwrite), for the run's config."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ecoc import __version__
 from ecoc.options import TrainOptions
@@ -39,8 +39,7 @@ class Journal:
         self.steps, self.options, self.loss_is_nll, self.enabled = steps, options, loss_is_nll, enabled
         columns = (
             TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
+            BarColumn(bar_width=12),
             TextColumn("{task.fields[numbers]}"),
             TimeRemainingColumn(),
         )
@@ -83,7 +82,7 @@ class Journal:
         epoch = min(self.options.epochs, 1 + step // self.steps)
         self.bar.update(
             self.task,
-            description=f"epoch {epoch} of {self.options.epochs}",
+            description=f"epoch {epoch}/{self.options.epochs}",
             completed=share,
             numbers=f"loss {mean:.3f}{perplexity}, {rate:,.0f} tokens/s",
         )

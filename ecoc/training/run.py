@@ -4,6 +4,7 @@ config.json            the options it was trained with
 vocabulary.json        words, counts, tokeniser
 codebook.safetensors   the code, if there is one
 order.safetensors      the order of words of a tree by embedding, if there is one
+vectors.safetensors    word vectors that the embedding table started from, if it did
 best.safetensors       weights at the best validation perplexity
 last.ckpt              all that --resume needs
 log.jsonl              a line an epoch, and one a few hundred steps
@@ -27,6 +28,7 @@ from ecoc.options import CODED, TrainOptions
 from ecoc.training.checkpoint import load_weights, written_whole
 
 CONFIG, VOCABULARY, CODEBOOK, ORDER = "config.json", "vocabulary.json", "codebook.safetensors", "order.safetensors"
+VECTORS = "vectors.safetensors"
 BEST, LAST, LOG = "best.safetensors", "last.ckpt", "log.jsonl"
 
 
@@ -37,23 +39,26 @@ class Parts:
     vocabulary: Vocabulary
     codebook: Codebook | None = None
     order: Tensor | None = None
-    vectors: Tensor | None = None  # to start an embedding table from; not kept
+    vectors: Tensor | None = None  # to start an embedding table from
 
     def save(self, folder: Path) -> None:
-        """Write all but the vectors into a run's folder."""
+        """Write all of it into a run's folder."""
         self.vocabulary.save(folder / VOCABULARY)
         if self.codebook is not None:
             self.codebook.save(folder / CODEBOOK)
-        if self.order is not None:
-            with written_whole(folder / ORDER) as temporary:
-                save_file({"order": self.order}, temporary)
+        for name, tensor in ((ORDER, self.order), (VECTORS, self.vectors)):
+            if tensor is not None:
+                with written_whole(folder / name) as temporary:
+                    save_file({"tensor": tensor}, temporary)
 
     @classmethod
     def load(cls, folder: Path) -> "Parts":
         """Read what :meth:`save` wrote."""
         codebook = Codebook.load(folder / CODEBOOK) if (folder / CODEBOOK).exists() else None
-        order = load_file(folder / ORDER)["order"] if (folder / ORDER).exists() else None
-        parts = cls(Vocabulary.load(folder / VOCABULARY), codebook, order)
+        order, vectors = (
+            load_file(folder / name)["tensor"] if (folder / name).exists() else None for name in (ORDER, VECTORS)
+        )
+        parts = cls(Vocabulary.load(folder / VOCABULARY), codebook, order, vectors)
         size = None if codebook is None else codebook.vocab_size
         if size is not None and size > len(parts.vocabulary):
             raise ValueError(
@@ -84,7 +89,7 @@ def make_folder(folder: Path, overwrite: bool, mark: str) -> None:
         if not overwrite:
             resume = "--resume goes on with it, " if mark == CONFIG else ""
             raise ValueError(f"{folder} exists: {resume}--overwrite replaces it; or choose another --out")
-        begun = {path.name for path in folder.iterdir()} <= {"data", VOCABULARY, CODEBOOK, ORDER}
+        begun = {path.name for path in folder.iterdir()} <= {"data", VOCABULARY, CODEBOOK, ORDER, VECTORS}
         if not begun and not (folder / mark).is_file():
             raise ValueError(f"{folder} has no {mark}, so --overwrite leaves it alone: choose another --out")
         shutil.rmtree(folder)

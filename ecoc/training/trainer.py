@@ -48,15 +48,15 @@ def train(options: TrainOptions, progress: bool = True) -> Path:
             options = _stored(options, folder)
         elif rank == 0:
             runs.make_folder(folder, options.overwrite, runs.CONFIG)
-        torch.manual_seed(options.seed)
         clock = time.perf_counter(), time.process_time()
-        corpus, parts = _prepared(options, folder, rank, world, progress and rank == 0)
-        prepared = {"seconds": time.perf_counter() - clock[0], "cpu_seconds": time.process_time() - clock[1]}
+        corpus, parts = prepared(options, folder, rank, world, progress and rank == 0)
+        took = {"seconds": time.perf_counter() - clock[0], "cpu_seconds": time.process_time() - clock[1]}
+        torch.manual_seed(options.seed)
         trainer = Trainer(options, corpus, runs.build_model(options, parts), folder, (rank, world), progress)
         if options.resume and (folder / runs.LAST).exists():
             trainer.restore(load_checkpoint(folder / runs.LAST))
         else:
-            trainer.journal.start(prepared)
+            trainer.journal.start(took)
         trainer.run()
     return folder
 
@@ -93,6 +93,7 @@ class Trainer:
         self.sums = {"loss": 0.0, "steps": 0, "seconds": 0.0, "cpu_seconds": 0.0, "peak_memory_bytes": 0}
         self.valid_losses: list[float] = []
         self.asked_to_stop = False
+        self._clock = time.perf_counter(), time.process_time()
         first = shard[0] == 0
         steps, loss_is_nll = len(self.batches), model.head.loss_is_nll
         self.journal = Journal(folder, steps, options, loss_is_nll, enabled=first, progress=progress and first)
@@ -114,7 +115,7 @@ class Trainer:
     def _epoch(self) -> None:
         self.model.train()
         for inputs, targets in self.batches.starting_at(self.position["step"]):
-            loss = self._step(inputs, targets)
+            loss = self.step(inputs, targets)
             self.position["step"] += 1
             self.sums["loss"] += loss
             self.sums["steps"] += 1
@@ -128,7 +129,8 @@ class Trainer:
                 self._save()
         self._finish_epoch()
 
-    def _step(self, inputs: torch.Tensor, targets: torch.Tensor) -> float:
+    def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> float:
+        """One step of the optimiser on one batch; returns the loss."""
         for group in self.optimiser.param_groups:
             group["lr"] = self.options.learning_rate * self._factor()
         with torch.autocast("cpu", torch.bfloat16, enabled=self.options.bf16):
@@ -250,28 +252,26 @@ def _stored(given: TrainOptions, folder: Path) -> TrainOptions:
             raise ValueError(
                 f"{flag(field.name)} {mine} differs from the run's {old}: leave it out, or start another run"
             )
-    stored.resume, stored.out = True, given.out
+    stored.resume, stored.out, stored.save_every = True, given.out, given.save_every
     stored.threads = given.threads if given.threads is not None else stored.threads
     stored.data_dir = given.data_dir if given.data_dir is not None else stored.data_dir
     return stored
 
 
-def _prepared(options: TrainOptions, folder: Path, rank: int, world: int, progress: bool) -> tuple[Corpus, runs.Parts]:
+def prepared(
+    options: TrainOptions, folder: Path, rank: int = 0, world: int = 1, progress: bool = False
+) -> tuple[Corpus, runs.Parts]:
     """Corpus and parts; the first process makes them, the others read what it made."""
     if rank == 0:
         corpus = _corpus(options, folder, progress)
         if not (folder / runs.CONFIG).exists():
-            parts = runs.prepare(options, corpus.vocabulary, corpus.train, progress)
-            parts.save(folder)
+            runs.prepare(options, corpus.vocabulary, corpus.train, progress).save(folder)
             runs.save_config(options, folder)  # last: a folder with a config has all its parts
     if world > 1:
         torch.distributed.barrier()
     if rank != 0:
         corpus = _corpus(options, folder, False)
-    vectors = parts.vectors if rank == 0 and "parts" in locals() else None
-    loaded = runs.Parts.load(folder)
-    loaded.vectors = vectors
-    return corpus, loaded
+    return corpus, runs.Parts.load(folder)
 
 
 def _corpus(options: TrainOptions, folder: Path, progress: bool) -> Corpus:

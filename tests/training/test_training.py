@@ -70,6 +70,21 @@ def test_a_killed_run_goes_on_to_the_same_result(
     assert_same_run(resumed, whole)
 
 
+@pytest.mark.parametrize(
+    "more",
+    [{"head": "softmax", "start_from_vectors": True}, {"head": "hierarchical", "order": "embedding"}],
+    ids=["vectors", "order"],
+)
+def test_killed_before_the_first_checkpoint(more: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was built from the text is read again, and draws nothing that the first run did not draw."""
+    whole = trained(tmp_path / "whole", **more)
+    corpus = write_corpus(tmp_path / "corpus")
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Journal, "start", lambda *rest: (_ for _ in ()).throw(Killed))
+        train(options(corpus, tmp_path / "run", **more), progress=False)
+    assert_same_run(train(options(corpus, tmp_path / "run", resume=True, **more), progress=False), whole)
+
+
 def test_killed_inside_writing_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = trained(tmp_path / "whole")
     corpus, save, calls = write_corpus(tmp_path / "corpus"), torch.save, []
