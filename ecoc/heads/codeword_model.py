@@ -132,6 +132,12 @@ class CodewordModel(nn.Module):
         signs = unpack_signs(self.packed[target], self.bits, scaled.dtype)
         return (signs * scaled).sum(-1) + beta * self.log_prior[target].to(scaled.dtype)
 
+    def scores_of(self, logits: Tensor, ids: Tensor) -> Tensor:
+        """Unnormalised log probabilities ``(N, k)`` of some tokens ``(N, k)`` for each row; differentiable."""
+        scaled, beta = self._scaled(logits)
+        signs = unpack_signs(self.packed[ids], self.bits, scaled.dtype)  # [N, k, n]
+        return (signs @ scaled.unsqueeze(-1)).squeeze(-1) + beta * self.log_prior[ids].to(scaled.dtype)
+
     def _blocks(self, scaled: Tensor, beta: Tensor | float) -> Iterator[tuple[int, Tensor]]:
         """Unnormalised log probabilities ``(tokens, rows)`` of a block of tokens after the other."""
         prior = beta * self.log_prior.to(scaled.dtype).unsqueeze(1)

@@ -147,6 +147,34 @@ class ECOC(Head):
             output = one - zero
         return output.view(*hidden.shape[:-1], self.bits)
 
+    def candidates(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The k best tokens ``(..., k)`` and their log probabilities among themselves, through which gradients flow."""
+        if not isinstance(self.model, CodewordModel):
+            raise ValueError(f"objective={self.objective!r} scores one token at a time: use topk")
+        logits = self._predict_bits(self._rows(hidden))
+        with torch.no_grad():
+            _, ids = self.model.topk(logits, min(k, self.vocab_size))
+        shape = (*hidden.shape[:-1], ids.shape[-1])
+        return self.model.scores_of(logits, ids).log_softmax(-1).view(shape), ids.view(shape)
+
+    def expected_code(self, hidden: Tensor, temperature: Tensor | float = 1.0, k: int = 16) -> Tensor:
+        """Mean codeword ``(..., n)``, numbers from 0 to 1, under the model at a temperature.
+
+        ``likelihood``: over the k best tokens. The others model each bit by itself: the probability of each bit.
+        """
+        if self.objective != "likelihood":
+            return (self.latent_logits(hidden) / temperature).sigmoid()
+        log_probs, ids = self.candidates(hidden, k)
+        weights = (log_probs / temperature).softmax(-1).unsqueeze(-2)
+        return (weights @ self.code_of(ids).to(weights.dtype)).squeeze(-2)
+
+    def bit_log_odds(self, hidden: Tensor, k: int = 16) -> Tensor:
+        """Log odds ``(..., n)`` that a bit of the next codeword is set; see :meth:`expected_code`."""
+        if self.objective != "likelihood":
+            return self.latent_logits(hidden)
+        share = self.expected_code(hidden, 1.0, k)
+        return torch.logit(share, eps=1e-4)
+
     def token_of(self, code: Tensor) -> Tensor:
         """Token that a word of n bits decodes to, ``(...)``: errors within the code's reach are corrected."""
         return self._codebook_on(code.device).decode(code)

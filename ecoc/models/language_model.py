@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ecoc.feeding import Policy
 from ecoc.heads import ECOC, Head
 from ecoc.models.embeddings import CodeEmbedding, TokenEmbedding
 from ecoc.models.lstm import State, VariationalLSTM
@@ -26,18 +27,29 @@ class LanguageModel(nn.Module):
         head: What leaves: any head over the same vocabulary.
         tie: Share the embedding's weight with the head (softmax, sampled and nce with a token embedding, ecoc with a
             code embedding of its own codebook).
+        feeding: What is fed in place of targets while training; None for targets alone.
+        sequential: Feed step by step, each prediction made from what was fed before it. Otherwise all predictions come
+            from a first pass that is fed targets, which is faster.
 
     Shapes:
         inputs, targets ``(batch, time)`` token ids.
     """
 
     def __init__(
-        self, embedding: TokenEmbedding | CodeEmbedding, lstm: VariationalLSTM, head: Head, tie: bool = False
+        self,
+        embedding: TokenEmbedding | CodeEmbedding,
+        lstm: VariationalLSTM,
+        head: Head,
+        tie: bool = False,
+        feeding: Policy | None = None,
+        sequential: bool = False,
     ) -> None:
         super().__init__()
         self.embedding = embedding
         self.lstm = lstm
         self.head = head
+        self.feeding = feeding
+        self.sequential = sequential
         if tie:
             if isinstance(embedding, CodeEmbedding) != isinstance(head, ECOC):
                 raise ValueError("tie needs a token embedding with a softmax, or a code embedding with an ecoc head")
@@ -45,13 +57,25 @@ class LanguageModel(nn.Module):
 
     def forward(self, inputs: Tensor, targets: Tensor, state: State | None = None) -> Output:
         """Training loss over all steps; the loss is computed here so that DDP sees every parameter."""
-        hidden, state = self.hidden(inputs, state)
-        return Output(self.head(hidden, targets), state)
+        if self.feeding is None:
+            hidden, state = self.hidden(inputs, state)
+            return Output(self.head(hidden, targets), state)
+        hidden, state = self.fed(inputs, state)
+        loss = self.head(hidden, targets)
+        for parameter in self.feeding.parameters():  # a learned temperature, in an epoch that feeds targets alone
+            loss = loss + 0.0 * parameter
+        return Output(loss, state)
 
     def hidden(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """Hidden states ``(batch, time, hidden)`` and the state after the last step."""
+        """Hidden states ``(batch, time, hidden)`` and the state after the last step, fed with `inputs`."""
         hidden, state = self.lstm(self.embedding(inputs), state)
         return hidden, state
+
+    def fed(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """As :meth:`hidden`, fed as the policy decides; the first input is always the target's."""
+        if self.feeding is None or not self.feeding.probability or inputs.shape[1] < 2:
+            return self.hidden(inputs, state)
+        return feed(self.feeding, self.embedding, self.lstm, self.head, inputs, state, self.sequential)
 
     def num_parameters(self) -> dict[str, int]:
         """Trainable numbers of each part; a tied weight is the embedding's."""
@@ -67,13 +91,38 @@ class LanguageModel(nn.Module):
         return sum(t.numel() * t.element_size() for t in tensors.values())
 
 
+def feed(
+    policy: Policy,
+    embedding: TokenEmbedding | CodeEmbedding,
+    lstm: VariationalLSTM,
+    head: Head,
+    inputs: Tensor,
+    state: State | None,
+    sequential: bool,
+) -> tuple[Tensor, State]:
+    """Hidden states of a decoder that is fed `inputs` ``(batch, time)`` mixed with its own predictions.
+
+    The input of step t is a mix of ``inputs[:, t]``, which was the target of step t - 1, and what the head makes of the
+    hidden state of step t - 1.
+    """
+    first = embedding(inputs[:, :1])
+    masks = lstm.draw_masks(first)
+    if not sequential:
+        with torch.set_grad_enabled(policy.differentiable and torch.is_grad_enabled()):
+            guess, _ = lstm(embedding(inputs[:, :-1]), state, masks)
+        rest = policy(head, embedding, guess, inputs[:, 1:])
+        hidden, state = lstm(torch.cat([first, rest.to(first.dtype)], 1), state, masks)
+        return hidden, state
+    outputs, state = lstm(first, state, masks)
+    steps = [outputs]
+    for truth in inputs[:, 1:].unbind(1):
+        vectors = policy(head, embedding, steps[-1][:, -1], truth)
+        outputs, state = lstm(vectors.unsqueeze(1), state, masks)
+        steps.append(outputs)
+    return torch.cat(steps, 1), state
+
+
 def detached(state: State) -> State:
     """The state without its history: where backpropagation through time stops."""
     h, c = state
     return h.detach(), c.detach()
-
-
-def moved(state: State, device: torch.device) -> State:
-    """The state on another device."""
-    h, c = state
-    return h.to(device), c.to(device)

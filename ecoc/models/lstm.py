@@ -1,5 +1,7 @@
 r"""An LSTM with variational dropout (Gal and Ghahramani 2016)."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
@@ -55,34 +57,49 @@ class VariationalLSTM(nn.Module):
             with torch.no_grad():  # remember at first: the forget gates start open (Jozefowicz et al. 2015)
                 layer.get_parameter("bias_ih_l0")[self.hidden_size : 2 * self.hidden_size] += 1.0
 
-    def forward(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """Outputs for every step, and the state after the last."""
+    def forward(self, inputs: Tensor, state: State | None = None, masks: "Masks | None" = None) -> tuple[Tensor, State]:
+        """Outputs for every step, and the state after the last; with `masks` to go on with those of earlier steps."""
         if state is None:
             zeros = inputs.new_zeros(len(self.layers), len(inputs), self.hidden_size)
             state = zeros, zeros
+        if masks is None:
+            masks = self.draw_masks(inputs)
         outputs, last = inputs, []
-        for layer, h, c in zip(self.layers, *state, strict=True):
+        for layer, h, c, dropped, recurrent in zip(self.layers, *state, masks.inputs, masks.recurrent, strict=True):
             assert isinstance(layer, nn.LSTM)
-            outputs = self._dropped(outputs)
-            if self.training and self.recurrent_dropout:
-                mask = self._mask(h, self.recurrent_dropout)
-                outputs, (h, c) = stepwise(layer, outputs, (h, c), mask)
+            outputs = outputs if dropped is None else outputs * dropped.unsqueeze(1)
+            if recurrent is not None:
+                outputs, (h, c) = stepwise(layer, outputs, (h, c), recurrent)
             else:
                 outputs, (h, c) = layer(outputs, (h.unsqueeze(0), c.unsqueeze(0)))
                 h, c = h.squeeze(0), c.squeeze(0)
             last.append((h, c))
-        return self._dropped(outputs), (torch.stack([h for h, _ in last]), torch.stack([c for _, c in last]))
+        outputs = outputs if masks.outputs is None else outputs * masks.outputs.unsqueeze(1)
+        return outputs, (torch.stack([h for h, _ in last]), torch.stack([c for _, c in last]))
 
-    def _dropped(self, values: Tensor) -> Tensor:
-        if not (self.training and self.dropout):
-            return values
-        return values * self._mask(values[:, 0], self.dropout).unsqueeze(1)
+    def draw_masks(self, inputs: Tensor) -> "Masks":
+        """Dropout masks for sequences like `inputs` ``(batch, ..., input_size)``; none in evaluation."""
+        sizes = [inputs.shape[-1]] + [self.hidden_size] * len(self.layers)
+        entering = [self._mask(inputs, size, self.dropout) for size in sizes]
+        recurrent = [self._mask(inputs, self.hidden_size, self.recurrent_dropout) for _ in self.layers]
+        return Masks(entering[:-1], recurrent, entering[-1])
 
-    def _mask(self, like: Tensor, dropout: float) -> Tensor:
+    def _mask(self, inputs: Tensor, size: int, dropout: float) -> Tensor | None:
         """A mask ``(batch, size)``; drawn for the batch of all processes, so that theirs is one process's batch."""
+        if not (self.training and dropout):
+            return None
         rank, world = self.shard
-        everyone = like.new_empty(len(like) * world, like.shape[1]).bernoulli_(1 - dropout).div_(1 - dropout)
-        return everyone[rank * len(like) : (rank + 1) * len(like)]
+        rows = len(inputs)
+        everyone = inputs.new_empty(rows * world, size).bernoulli_(1 - dropout).div_(1 - dropout)
+        return everyone[rank * rows : (rank + 1) * rows]
+
+
+class Masks(NamedTuple):
+    """Dropout masks of one batch of sequences, each ``(batch, size)`` or None where nothing is dropped."""
+
+    inputs: list[Tensor | None]  # of each layer
+    recurrent: list[Tensor | None]
+    outputs: Tensor | None  # of the last layer
 
 
 def stepwise(layer: nn.LSTM, inputs: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:

@@ -55,11 +55,29 @@ def test_the_fused_path_is_taken_whenever_it_can_be(monkeypatch: pytest.MonkeyPa
 def test_one_mask_a_sequence() -> None:
     model = lstm(dropout=0.5, layers=1)
     constant = torch.ones(200, T, E, dtype=torch.float64)
-    dropped = model._dropped(constant)
-    assert (dropped == dropped[:, :1]).all()  # the same at every step
-    assert not (dropped[0] == dropped[1:]).all()  # another for another sequence
-    assert set(dropped.unique().tolist()) == {0.0, 2.0}
-    assert abs(dropped.mean() - 1) < 0.1
+    masks = model.draw_masks(constant)
+    entering, leaving = masks.inputs[0], masks.outputs
+    assert entering is not None and leaving is not None and masks.recurrent == [None]
+    assert entering.shape == (200, E)  # one for all steps
+    assert not (entering[0] == entering[1:]).all()  # another for another sequence
+    assert set(entering.unique().tolist()) == {0.0, 2.0}
+    assert abs(entering.mean() - 1) < 0.1
+    outputs, _ = model(constant, None, masks)
+    plain, _ = model.eval()(constant * entering.unsqueeze(1))
+    assert torch.equal(outputs, plain * leaving.unsqueeze(1))
+
+
+def test_steps_with_the_same_masks_are_the_whole() -> None:
+    model = lstm(dropout=0.5, recurrent_dropout=0.4)
+    inputs = torch.randn(B, T, E, dtype=torch.float64)
+    masks = model.draw_masks(inputs)
+    whole, last = model(inputs, None, masks)
+    state, steps = None, []
+    for step in inputs.split(1, 1):
+        outputs, state = model(step, state, masks)
+        steps.append(outputs)
+    torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(state, last, rtol=1e-12, atol=1e-12)
 
 
 def test_dropout_is_off_in_evaluation_and_state_carries_on() -> None:

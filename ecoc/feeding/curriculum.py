@@ -1,0 +1,80 @@
+r"""Curriculum-based latent variable mixture sampling, the paper's CLVMS."""
+
+import torch
+from torch import Tensor
+
+from ecoc.feeding.policy import InputEmbedding, Policy, best_token
+from ecoc.feeding.schedules import Schedule, bit_thresholds
+from ecoc.heads import ECOC, Head
+
+
+class CurriculumMixture(Policy):
+    r"""The policy from *Error-Correcting Neural Sequence Prediction*, section Latent Variable Mixture Sampling.
+
+    Each bit (or choice along a tree's path) of the input's code is the predicted one with its own probability, else
+    that of the target:
+
+    .. math:: \tilde C_c = \mathbb B(\hat C_c, C_c), \qquad p_c = \delta_c \, p(\epsilon)
+
+    The mixed code enters through the code embedding of an ECOC head's own code; else it is decoded to a token.
+
+    What is the predicted code? For ``bits`` and the span objectives, the bits with positive log odds. For
+    ``likelihood``, the code of the predicted token: there single bit logits have no meaning of their own, only their
+    sum along a codeword has. For trees, the greedy path.
+
+    Args:
+        head, embedding, schedule: As in :class:`Policy`; the head must have latent variables.
+        thresholds: delta_c, ``equal``, ``rising`` or ``falling`` with c, or a tensor of numbers in [0, 1].
+        by_token: Decode the mixed code to a token even where it could enter as a code.
+    """
+
+    name = "curriculum"
+
+    def __init__(
+        self,
+        head: Head,
+        embedding: InputEmbedding,
+        schedule: Schedule,
+        temperature: str | float = "annealed",
+        *,
+        thresholds: str | Tensor = "equal",
+        by_token: bool = False,
+    ) -> None:
+        super().__init__(head, embedding, schedule, temperature)
+        self.by_code = self.by_code and not by_token
+        components = head.code_of(torch.zeros(1, dtype=torch.long)).shape[-1]  # type: ignore[operator]
+        factors = bit_thresholds(thresholds, components) if isinstance(thresholds, str) else thresholds.float()
+        if factors.shape != (components,) or (factors < 0).any() or (factors > 1).any():
+            raise ValueError(
+                f"feeding {self.name!r} on {type(head).__name__}: thresholds must be {components} numbers in [0, 1]"
+            )
+        self.register_buffer("factors", factors, persistent=False)
+        self.factors: Tensor
+
+    def check(self, head: Head, embedding: InputEmbedding) -> None:
+        if not hasattr(head, "code_of"):
+            raise ValueError(
+                f"feeding {self.name!r} needs a head with latent variables (ecoc, hierarchical), "
+                f"{type(head).__name__} has none: use 'scheduled' or 'soft'"
+            )
+
+    def chosen(self, truth: Tensor) -> Tensor:
+        """Which components of each code are the prediction's, bool ``(N, components)``."""
+        return torch.rand(len(truth), len(self.factors), device=truth.device) < self.probability * self.factors
+
+    def mixed(self, head: Head, embedding: InputEmbedding, hidden: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+        target = head.code_of(truth)  # type: ignore[operator]
+        code = torch.where(self.chosen(truth), predicted_code(head, hidden), target)
+        if self.by_code:
+            return embedding.of_code(code), (code != target).any(-1)  # type: ignore[attr-defined]
+        tokens = head.token_of(code)  # type: ignore[operator]
+        return embedding(tokens), tokens != truth
+
+
+def predicted_code(head: Head, hidden: Tensor) -> Tensor:
+    """The code that a latent head predicts; see :class:`CurriculumMixture`."""
+    with torch.no_grad():
+        if isinstance(head, ECOC) and head.objective == "likelihood":
+            return head.code_of(best_token(head, hidden))
+        logits = head.latent_logits(hidden)  # type: ignore[operator]
+        return logits.argmax(-1) if head.latent == "categorical" else logits > 0

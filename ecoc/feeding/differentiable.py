@@ -1,0 +1,103 @@
+r"""Differentiable latent variable mixture sampling, the paper's DLVMS."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ecoc.feeding.curriculum import CurriculumMixture
+from ecoc.feeding.policy import InputEmbedding
+from ecoc.feeding.relaxations import binary_concrete, gumbel_softmax
+from ecoc.feeding.schedules import Schedule
+from ecoc.heads import ECOC, Head, HierarchicalSoftmax
+
+
+class DifferentiableMixture(CurriculumMixture):
+    r"""The policy from *Error-Correcting Neural Sequence Prediction*, section Differentiable Latent Variable Sampling.
+
+    As :class:`CurriculumMixture`, with relaxed samples in place of predicted bits, so that the loss of a step reaches
+    the predictions that were fed before it:
+
+    .. math:: Z = \sigma\big((\log \alpha + L) / \tau\big) \qquad
+        Z_k = \operatorname{softmax}\big((\log \alpha + G) / \tau\big)_k
+
+    ECOC: the left one, binary concrete, with log alpha the log odds of each bit; the relaxed code enters through the
+    code embedding. For ``likelihood`` these are the log odds of the bit under the model's distribution over its best
+    tokens, because single bit logits have no meaning of their own.
+
+    Two-level hierarchical softmax: the right one, Gumbel-softmax, for the class and then for the word in it; the input
+    is the average of word embeddings along the most probable relaxed paths, whose weights are made to sum to 1.
+
+    Args:
+        head, embedding, schedule, temperature, thresholds: As in :class:`CurriculumMixture`.
+        straight_through: Feed hard samples, with the gradient of relaxed ones.
+        classes, words: How many relaxed classes, and words in each, are kept (hierarchical).
+    """
+
+    name = "differentiable"
+    differentiable = True
+    uses_temperature = True
+
+    def __init__(
+        self,
+        head: Head,
+        embedding: InputEmbedding,
+        schedule: Schedule,
+        temperature: str | float = "annealed",
+        *,
+        thresholds: str | Tensor = "equal",
+        straight_through: bool = False,
+        classes: int = 4,
+        words: int = 8,
+    ) -> None:
+        super().__init__(head, embedding, schedule, temperature, thresholds=thresholds)
+        self.straight_through = straight_through
+        self.classes, self.words = classes, words
+
+    def check(self, head: Head, embedding: InputEmbedding) -> None:
+        super().check(head, embedding)
+        if not self.by_code and not isinstance(head, HierarchicalSoftmax):
+            raise ValueError(
+                f"feeding {self.name!r} feeds relaxed codes, which {type(head).__name__} cannot here: use --head ecoc "
+                "with --input code, or --head hierarchical with two levels"
+            )
+
+    def mixed(self, head: Head, embedding: InputEmbedding, hidden: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+        if isinstance(head, HierarchicalSoftmax):
+            return self._mixed_path(head, embedding, hidden, truth)
+        assert isinstance(head, ECOC)
+        target, choose = head.code_of(truth), self.chosen(truth)
+        sample = binary_concrete(head.bit_log_odds(hidden), self.temperature, self.straight_through)
+        code = torch.where(choose, sample, target.to(sample.dtype))
+        changed = (choose & ((sample > 0.5) != target)).any(-1)
+        return embedding.of_code(code), changed  # type: ignore[attr-defined]
+
+    def _mixed_path(
+        self, head: HierarchicalSoftmax, embedding: InputEmbedding, hidden: Tensor, truth: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        target_class, target_word = head.code_of(truth).unbind(-1)
+        own_class, own_word = self.chosen(truth).unbind(-1)
+        first = head.latent_logits(hidden)[:, 0, : head.classes]
+        weights, classes = self._relaxed(first, min(self.classes, head.classes))  # [N, c]
+        alone = F.one_hot(torch.zeros_like(truth), weights.shape[1]).to(weights.dtype)
+        weights = torch.where(own_class.unsqueeze(1), weights, alone)
+        classes = torch.where(own_class.unsqueeze(1), classes, target_class.unsqueeze(1))
+        paths = classes.shape[1]
+        code = torch.stack([classes.flatten(), torch.zeros_like(classes.flatten())], -1)
+        second = head.latent_logits(hidden.repeat_interleave(paths, 0), code)[:, 1, : head.size]
+        word_weights, words = self._relaxed(second, min(self.words, head.size))  # [N c, w]
+        alone = F.one_hot(torch.zeros(len(words), dtype=torch.long, device=words.device), words.shape[1])
+        own = own_word.repeat_interleave(paths).unsqueeze(1)
+        word_weights = torch.where(own, word_weights, alone.to(word_weights.dtype))
+        words = torch.where(own, words, target_word.repeat_interleave(paths).unsqueeze(1))
+        tokens = head.token_of(torch.stack([classes.flatten().unsqueeze(1).expand_as(words), words], -1))
+        share = (weights.flatten().unsqueeze(1) * word_weights).view(len(truth), -1)  # [N, c w]
+        tokens = tokens.view(len(truth), -1)
+        vectors = (share.unsqueeze(1).to(hidden.dtype) @ embedding(tokens)).squeeze(1)
+        best = tokens.gather(1, share.argmax(1, keepdim=True)).squeeze(1)
+        return vectors, best != truth
+
+    def _relaxed(self, logits: Tensor, kept: int) -> tuple[Tensor, Tensor]:
+        """The largest entries of a relaxed one-hot sample, made to sum to 1, and their places."""
+        sample = gumbel_softmax(logits, self.temperature, self.straight_through)
+        values, places = sample.topk(kept)
+        return values / values.sum(-1, keepdim=True), places

@@ -1,0 +1,115 @@
+"""What every feeding policy shares: when it mixes, how soft, through which door its mix enters, and what it counts."""
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ecoc.feeding.schedules import Schedule, annealed_temperature
+from ecoc.heads import ECOC, Head
+
+
+class InputEmbedding(Protocol):
+    """What turns tokens into inputs; a code embedding also has ``of_code`` and ``packed``."""
+
+    def __call__(self, ids: Tensor) -> Tensor: ...
+
+
+class Policy(nn.Module, ABC):
+    """Decides what the decoder is fed in place of a target.
+
+    A policy sees the hidden state that predicted a token and the token itself, the target of that step, and returns
+    the vector to feed next. It knows nothing of later targets.
+
+    Args:
+        head: The head whose predictions are fed.
+        embedding: The embedding they enter through.
+        schedule: Probability of mixing by epoch.
+        temperature: ``annealed`` (the paper's 0.01 to 2.5), ``learned``, or a number above 0.
+
+    Shapes:
+        hidden ``(..., H)``, truth ``(...)`` tokens; the result is ``(..., E)``.
+    """
+
+    name = ""
+    differentiable = False  # whether gradients pass through what is fed
+    uses_temperature = False
+
+    def __init__(
+        self, head: Head, embedding: InputEmbedding, schedule: Schedule, temperature: str | float = "annealed"
+    ) -> None:
+        super().__init__()
+        self.schedule = schedule
+        self.probability = schedule(0)
+        self.kind_of_temperature = temperature
+        self.log_temperature: nn.Parameter | None = None
+        self._number = 1.0
+        self._set_up_temperature(head)
+        self.by_code = takes_codes(head, embedding)
+        self.fed, self.changed = 0, 0  # inputs since the last `take_counts`, and how many were not the target
+        self.check(head, embedding)
+
+    def check(self, head: Head, embedding: InputEmbedding) -> None:
+        """Raise ValueError if the policy makes no sense for this head and embedding."""
+
+    def at_epoch(self, epoch: int) -> None:
+        """Move the schedules to this epoch, counted from 0."""
+        self.probability = self.schedule(epoch)
+        if self.kind_of_temperature == "annealed":
+            self._number = annealed_temperature(epoch, self.schedule.epochs, self.schedule.delta)
+
+    @property
+    def temperature(self) -> Tensor | float:
+        return self._number if self.log_temperature is None else self.log_temperature.exp()
+
+    def forward(self, head: Head, embedding: InputEmbedding, hidden: Tensor, truth: Tensor) -> Tensor:
+        """Vectors to feed after the steps whose outputs were `hidden` and whose targets were `truth`."""
+        rows, ids = hidden.reshape(-1, hidden.shape[-1]), truth.reshape(-1)
+        vectors, changed = self.mixed(head, embedding, rows if self.differentiable else rows.detach(), ids)
+        self.fed += len(ids)
+        self.changed += int(changed.sum())
+        return vectors.view(*truth.shape, -1)
+
+    @abstractmethod
+    def mixed(self, head: Head, embedding: InputEmbedding, hidden: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+        """Vectors ``(N, E)`` for rows ``(N, H)`` and ``(N,)``, and which are not the target's, bool ``(N,)``."""
+
+    def take_counts(self) -> tuple[int, int]:
+        """How many inputs were fed since the last call, and how many of them were not the target."""
+        counts = self.fed, self.changed
+        self.fed, self.changed = 0, 0
+        return counts
+
+    def _set_up_temperature(self, head: Head) -> None:
+        kind, where = self.kind_of_temperature, f"feeding {self.name!r} on {type(head).__name__}"
+        if kind == "learned":
+            if not self.differentiable:
+                raise ValueError(f"{where}: no gradient reaches its temperature: use 'differentiable' or 'soft'")
+            self.log_temperature = nn.Parameter(torch.zeros(()))
+        elif kind == "annealed":
+            self._number = annealed_temperature(0, self.schedule.epochs, self.schedule.delta)
+        else:
+            try:
+                self._number = float(kind)
+            except ValueError:
+                raise ValueError(f"{where}: temperature {kind!r} is unknown: annealed, learned or a number") from None
+            if not self._number > 0.0:
+                raise ValueError(f"{where}: temperature must be above 0, got {kind}")
+
+    def extra_repr(self) -> str:
+        return f"{self.name}, {self.schedule}, temperature={self.kind_of_temperature}"
+
+
+def takes_codes(head: Head, embedding: InputEmbedding) -> bool:
+    """Whether codes of the head can enter through the embedding: it is a code embedding of the same codebook."""
+    packed = getattr(embedding, "packed", None)
+    return isinstance(head, ECOC) and packed is not None and torch.equal(packed.cpu(), head.codebook.packed.cpu())
+
+
+def best_token(head: Head, hidden: Tensor) -> Tensor:
+    """The token that a head predicts; for span codes the owner of the predicted bits, as in the paper, because a look
+    at every token's mass would take longer than the training step."""
+    if isinstance(head, ECOC) and head.objective.startswith("span-"):
+        return head.token_of(head.latent_logits(hidden) > 0)
+    return head.predict(hidden)

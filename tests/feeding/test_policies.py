@@ -1,0 +1,390 @@
+"""Feeding policies: what enters, when, and where gradients go."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor
+
+from ecoc import codes, feeding, heads
+from ecoc.feeding import Policy, Schedule
+from ecoc.feeding.soft_curriculum import soft_codes
+from ecoc.heads import ECOC
+from ecoc.models import CodeEmbedding, LanguageModel, TokenEmbedding, VariationalLSTM
+from tests.heads.cases import zipf_counts
+
+V, H, B, T, BITS = 23, 8, 3, 7, 12
+COUNTS = zipf_counts(V)
+ALWAYS = Schedule("constant", 5, 1.0)
+
+
+def code(kind: str = "random", bits: int = BITS) -> codes.Codebook:
+    return codes.build(kind, V, bits, COUNTS)
+
+
+HEADS: dict[str, Callable[[], heads.Head]] = {
+    "softmax": lambda: heads.build("softmax", H, V, COUNTS),
+    "adaptive": lambda: heads.build("adaptive", H, V, COUNTS, cutoffs=[3, 9]),
+    "sampled": lambda: heads.build("sampled", H, V, COUNTS, samples=9),
+    "hierarchical": lambda: heads.build("hierarchical", H, V, COUNTS),
+    "binary": lambda: heads.build("hierarchical", H, V, COUNTS, tree="binary"),
+    "likelihood": lambda: heads.build("ecoc", H, V, COUNTS, codebook=code(), samples=V),
+    "bits": lambda: heads.build("ecoc", H, V, COUNTS, codebook=code(), objective="bits"),
+    "span-mass": lambda: heads.build("ecoc", H, V, COUNTS, codebook=code("span-unigram"), objective="span-mass"),
+    "span-max": lambda: heads.build("ecoc", H, V, COUNTS, codebook=code("span-unigram"), objective="span-max"),
+}
+CODED = ("likelihood", "bits", "span-mass", "span-max")
+CASES = [
+    *((name, "scheduled", False) for name in HEADS),
+    *((name, "scheduled", True) for name in CODED),
+    *((name, "soft", False) for name in HEADS if not name.startswith("span-")),
+    *((name, "soft", True) for name in CODED),
+    *((name, "curriculum", False) for name in ("hierarchical", "binary", *CODED)),
+    *((name, "curriculum", True) for name in CODED),
+    *((name, "soft-curriculum", True) for name in CODED),
+    ("hierarchical", "differentiable", False),
+    *((name, "differentiable", True) for name in CODED),
+]
+
+
+def build(
+    name: str, policy: str, by_code: bool, schedule: Schedule = ALWAYS, sequential: bool = False, **options: object
+) -> LanguageModel:
+    """A small model in float64, its head's weights large enough for sure predictions."""
+    torch.manual_seed(0)
+    head = HEADS[name]()
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.mul_(3.0)
+    embedding = CodeEmbedding(head.codebook, H) if by_code and isinstance(head, ECOC) else TokenEmbedding(V, H)
+    lstm = VariationalLSTM(H, H, 2, dropout=0.0, recurrent_dropout=0.0)
+    built = feeding.build(policy, head, embedding, schedule, **options)
+    return LanguageModel(embedding, lstm, head, feeding=built, sequential=sequential).double()
+
+
+def batch(seed: int = 1) -> tuple[Tensor, Tensor]:
+    ids = torch.randint(V, (B, T + 1), generator=torch.Generator().manual_seed(seed))
+    return ids[:, :-1], ids[:, 1:]
+
+
+def fed_vectors(model: LanguageModel, inputs: Tensor) -> Tensor:
+    """What enters the LSTM in the pass that counts, ``(batch, time, E)``."""
+    entered = []
+
+    def note(module: object, arguments: tuple) -> None:
+        entered.append(arguments[0].detach().clone())
+
+    handle = model.lstm.register_forward_pre_hook(note)
+    torch.manual_seed(5)
+    model.fed(inputs)
+    handle.remove()
+    return torch.cat(entered, 1) if model.sequential else entered[-1]
+
+
+@pytest.mark.parametrize("sequential", [False, True], ids=["parallel", "sequential"])
+@pytest.mark.parametrize(("name", "policy", "by_code"), CASES)
+def test_at_probability_0_it_is_teacher_forcing_to_the_last_bit(
+    name: str, policy: str, by_code: bool, sequential: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build(name, policy, by_code, Schedule("sigmoid", 5, 0.9), sequential)
+    teacher = LanguageModel(model.embedding, model.lstm, model.head)
+    inputs, targets = batch()
+    calls = []
+    fused = torch.nn.LSTM.forward
+    monkeypatch.setattr(torch.nn.LSTM, "forward", lambda self, *rest: calls.append(1) or fused(self, *rest))
+    results = []
+    for one in (model, teacher):
+        torch.manual_seed(2)
+        loss, state = one(inputs, targets)
+        gradients = torch.autograd.grad(loss, [*teacher.parameters()], allow_unused=True)
+        results.append((loss, *state, *(g for g in gradients if g is not None)))
+    assert len(calls) == 4  # one fused call a layer, for each of the two models
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("sequential", [False, True], ids=["parallel", "sequential"])
+@pytest.mark.parametrize(("name", "by_code"), [(n, c) for n, p, c in CASES if p == "scheduled"])
+def test_at_probability_1_all_inputs_are_predictions(name: str, by_code: bool, sequential: bool) -> None:
+    model = build(name, "scheduled", by_code, sequential=sequential)
+    inputs, _ = batch()
+    entered = fed_vectors(model, inputs)
+    assert torch.equal(entered[:, 0], model.embedding(inputs[:, 0]))
+    hidden, _ = model.lstm(entered) if sequential else model.hidden(inputs)
+    for t in range(1, T):
+        before = hidden[:, t - 1]
+        own = (
+            model.head.token_of(model.head.latent_logits(before) > 0)
+            if name.startswith("span-")
+            else model.head.log_prob(before).argmax(-1)
+        )
+        torch.testing.assert_close(entered[:, t], model.embedding(own), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "by_code"), [(n, c) for n, p, c in CASES if p == "curriculum"])
+def test_at_probability_1_all_bits_are_predicted(name: str, by_code: bool) -> None:
+    model = build(name, "curriculum", by_code)
+    inputs, _ = batch()
+    entered = fed_vectors(model, inputs)
+    hidden, _ = model.hidden(inputs)
+    head, before = model.head, hidden[:, :-1]
+    if name == "likelihood":
+        predicted = head.code_of(head.log_prob(before).argmax(-1))
+    else:
+        logits = head.latent_logits(before)
+        predicted = logits.argmax(-1) if name == "hierarchical" else logits > 0
+    vectors = model.embedding.of_code(predicted) if by_code else model.embedding(head.token_of(predicted))
+    torch.testing.assert_close(entered[:, 1:], vectors, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("sequential", [False, True], ids=["parallel", "sequential"])
+@pytest.mark.parametrize(("name", "policy", "by_code"), CASES)
+def test_inputs_know_nothing_of_the_current_target(name: str, policy: str, by_code: bool, sequential: bool) -> None:
+    model = build(name, policy, by_code, Schedule("constant", 5, 0.6), sequential)
+    inputs, _ = batch()
+    entered = fed_vectors(model, inputs)
+    for t in range(1, T):
+        other = inputs.clone()
+        other[:, t:] = (other[:, t:] + 1 + torch.arange(T - t)) % V  # the targets of steps t - 1, t, ...
+        again = fed_vectors(model, other)
+        torch.testing.assert_close(again[:, :t], entered[:, :t], rtol=0, atol=1e-12)
+        assert not torch.equal(again, entered)
+
+
+@pytest.mark.parametrize(("name", "policy", "by_code"), CASES)
+def test_one_step_is_the_same_both_ways(name: str, policy: str, by_code: bool) -> None:
+    """The second input depends on one hidden state, which no prediction was fed before."""
+    inputs = batch()[0][:, :2]
+    losses = [fed_vectors(build(name, policy, by_code, sequential=mode), inputs) for mode in (False, True)]
+    torch.testing.assert_close(*losses, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("thresholds", ["equal", "rising", "falling"])
+@pytest.mark.parametrize("policy", ["curriculum", "soft-curriculum", "differentiable"])
+def test_bits_are_mixed_at_their_own_rates(policy: str, thresholds: str) -> None:
+    model = build("bits", policy, True, Schedule("constant", 5, 0.4), thresholds=thresholds, temperature=1e-3)
+    rows = 20_000
+    hidden = torch.zeros(rows, H, dtype=torch.float64)
+    with torch.no_grad():
+        model.head.output.bias.copy_(torch.where(torch.arange(BITS) % 2 == 0, 40.0, -40.0))
+    truth = torch.full((rows,), 4)
+    model.embedding.of_code = lambda code: code.double()  # to see the code itself
+    torch.manual_seed(3)
+    mixed = model.feeding(model.head, model.embedding, hidden, truth)
+    predicted, target = model.head.latent_logits(hidden[0]) > 0, model.head.code_of(truth[0])
+    differ = predicted != target
+    assert differ.any() and not differ.all()
+    wanted = 0.4 * feeding.bit_thresholds(thresholds, BITS)
+    rates = (mixed.round().bool() != target).double().mean(0)
+    assert (rates[~differ] == 0).all()
+    noise = (wanted * (1 - wanted) / rows).sqrt()
+    assert ((rates - wanted).abs() < 4 * noise)[differ].all()
+    fed, changed = model.feeding.take_counts()
+    assert fed == rows and abs(changed / rows - (1 - (1 - wanted[differ]).prod())) < 0.02
+    assert model.feeding.take_counts() == (0, 0)
+
+
+@pytest.mark.parametrize("policy", ["scheduled", "soft"])
+def test_tokens_are_mixed_at_the_schedules_rate(policy: str) -> None:
+    model = build("softmax", policy, False, Schedule("linear", 5, 0.8))
+    model.feeding.at_epoch(2)
+    assert model.feeding.probability == pytest.approx(0.4)
+    hidden, truth = torch.randn(20_000, H, dtype=torch.float64), torch.full((20_000,), 7)
+    vectors = model.feeding(model.head, model.embedding, hidden, truth)
+    own = (vectors != model.embedding(truth)).any(-1).double()
+    mistaken = (model.head.predict(hidden) != 7).double() if policy == "scheduled" else torch.ones(1)
+    assert abs(own.mean() - 0.4 * mistaken.mean()) < 0.015
+
+
+def test_sampled_tokens_follow_the_model() -> None:
+    model = build("softmax", "scheduled", False, sampled=True)
+    hidden = torch.randn(1, H, dtype=torch.float64).expand(40_000, -1)
+    model.embedding.forward = lambda ids: ids.double().unsqueeze(-1)
+    torch.manual_seed(6)
+    tokens = model.feeding(model.head, model.embedding, hidden, torch.zeros(40_000, dtype=torch.long)).long()
+    shares = tokens.flatten().bincount(minlength=V) / 40_000
+    assert (shares - model.head.log_prob(hidden[0]).exp()).abs().max() < 0.012
+
+
+@pytest.mark.parametrize("name", ["softmax", "adaptive", "likelihood"])
+def test_soft_feeds_the_expected_embedding(name: str) -> None:
+    model = build(name, "soft", False, temperature=0.7, **({"candidates": V} if name == "likelihood" else {}))
+    hidden, truth = torch.randn(5, H, dtype=torch.float64), torch.arange(5)
+    weights = (model.head.log_prob(hidden) / 0.7).softmax(-1)
+    wanted = torch.stack([sum(w * e for w, e in zip(row, model.embedding.weight, strict=True)) for row in weights])
+    got = model.feeding(model.head, model.embedding, hidden, truth)
+    torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-12)
+
+
+def test_soft_on_codes_feeds_the_expected_code() -> None:
+    model = build("likelihood", "soft", True, temperature=1.3, candidates=V)
+    hidden = torch.randn(5, H, dtype=torch.float64)
+    weights = (model.head.log_prob(hidden) / 1.3).softmax(-1)
+    wanted = model.embedding.of_code(weights @ model.head.code_of(torch.arange(V)).double())
+    got = model.feeding(model.head, model.embedding, hidden, torch.arange(5))
+    torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-12)
+
+
+def test_bit_log_odds_of_likelihood_are_those_of_its_distribution() -> None:
+    head = build("likelihood", "soft", True).head
+    hidden = 0.3 * torch.randn(6, H, dtype=torch.float64)
+    share = head.log_prob(hidden).exp() @ head.code_of(torch.arange(V)).double()
+    torch.testing.assert_close(head.bit_log_odds(hidden, V).sigmoid(), share.clamp(1e-4, 1 - 1e-4))
+
+
+def test_soft_codes_are_the_weighted_neighbours() -> None:
+    log_odds = torch.tensor([[3.0, -0.2, 0.5, -2.0]], dtype=torch.float64)
+    base = torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64)
+    words = [base.clone(), base.clone(), base.clone()]
+    words[1][1], words[2][2] = 1.0, 0.0  # the two least certain bits, flipped
+
+    def log_p(word: Tensor) -> Tensor:
+        return torch.nn.functional.logsigmoid(torch.where(word > 0, log_odds[0], -log_odds[0])).sum()
+
+    weights = torch.stack([log_p(word) for word in words]).div(0.6).softmax(0)
+    wanted = sum(w * word for w, word in zip(weights, words, strict=True))
+    torch.testing.assert_close(soft_codes(log_odds, 2, 0.6)[0], wanted)
+
+
+LATENT = [(n, c) for n, p, c in CASES if p == "differentiable"]
+
+
+@pytest.mark.parametrize("sequential", [False, True], ids=["parallel", "sequential"])
+@pytest.mark.parametrize(("name", "by_code"), LATENT)
+def test_differentiable_gradients_reach_the_predictions_that_were_fed(
+    name: str, by_code: bool, sequential: bool
+) -> None:
+    """The loss of the last step alone, by a shift of the head's output where only what was fed can see it."""
+    model = build(name, "differentiable", by_code, sequential=sequential, temperature=0.8)
+    inputs, targets = batch()
+    shift = torch.zeros(B, H, dtype=torch.float64, requires_grad=True)
+
+    def loss_of_last(shift: Tensor) -> Tensor:
+        torch.manual_seed(7)
+        policy = model.feeding
+        hidden, state = model.hidden(inputs[:, :1])  # its own prediction is shifted, not what the LSTM carries on
+        vectors = policy(model.head, model.embedding, hidden[:, 0] + shift, inputs[:, 1])
+        hidden, _ = model.lstm(vectors.unsqueeze(1), state)
+        return model.head.nll(hidden[:, 0], targets[:, 1]).sum()
+
+    (gradient,) = torch.autograd.grad(loss_of_last(shift), shift)
+    assert gradient.abs().sum() > 1e-6
+    numeric = torch.zeros_like(gradient)
+    for place in range(B * H):
+        step = torch.zeros(B * H, dtype=torch.float64)
+        step[place] = 1e-6
+        step = step.view(B, H)
+        numeric.view(-1)[place] = (loss_of_last(shift + step) - loss_of_last(shift - step)).detach() / 2e-6
+    torch.testing.assert_close(gradient, numeric, rtol=1e-4, atol=1e-7)
+
+
+def gradient_through_feeding(model: LanguageModel) -> list[Tensor]:
+    """Gradient of the last step's loss with respect to the head, of which the last step's own use is held fixed."""
+    inputs, targets = batch()
+    torch.manual_seed(8)
+    hidden, _ = model.fed(inputs)
+    frozen = {name: p.detach() for name, p in model.head.named_parameters()}
+    loss = torch.func.functional_call(model.head, frozen, (hidden[:, -1], targets[:, -1]), {"reduction": "sum"})
+    found = torch.autograd.grad(loss, [*model.head.parameters()], allow_unused=True)
+    return [g for g in found if g is not None]
+
+
+@pytest.mark.parametrize("sequential", [False, True], ids=["parallel", "sequential"])
+@pytest.mark.parametrize(("name", "policy", "by_code"), CASES)
+def test_only_soft_and_differentiable_policies_have_a_gradient_through_what_is_fed(
+    name: str, policy: str, by_code: bool, sequential: bool
+) -> None:
+    options = {"temperature": 0.8} if policy in ("soft", "differentiable") else {}
+    found = gradient_through_feeding(build(name, policy, by_code, sequential=sequential, **options))
+    if policy in ("soft", "differentiable"):
+        assert sum(float(g.abs().sum()) for g in found) > 1e-9
+    else:
+        assert not found
+
+
+def test_learned_temperature_is_a_parameter_with_a_gradient() -> None:
+    model = build("likelihood", "differentiable", True, temperature="learned")
+    assert any(name == "feeding.log_temperature" for name, _ in model.named_parameters())
+    loss, _ = model(*batch())
+    loss.backward()
+    assert model.feeding.log_temperature.grad.abs() > 0
+    model.feeding.probability, model.feeding.log_temperature.grad = 0.0, None
+    model(*batch())[0].backward()
+    assert model.feeding.log_temperature.grad == 0  # touched in every step, for DDP
+
+
+@pytest.mark.parametrize("straight_through", [False, True])
+def test_cold_differentiable_samples_are_codes_of_the_head(straight_through: bool) -> None:
+    model = build("bits", "differentiable", True, temperature=1e-5, straight_through=straight_through)
+    hidden = torch.randn(30, H, dtype=torch.float64)
+    model.embedding.of_code = lambda code: code
+    code = model.feeding(model.head, model.embedding, hidden, torch.zeros(30, dtype=torch.long))
+    assert ((code < 1e-6) | (code > 1 - 1e-6)).double().mean() > 0.99
+
+
+def test_a_cold_path_through_the_tree_is_a_token() -> None:
+    model = build("hierarchical", "differentiable", False, temperature=1e-6)
+    hidden = torch.randn(30, H, dtype=torch.float64)
+    vectors = model.feeding(model.head, model.embedding, hidden, torch.zeros(30, dtype=torch.long))
+    distance = torch.cdist(vectors, model.embedding.weight).amin(-1)
+    assert (distance < 1e-6).double().mean() > 0.95
+
+
+def test_paths_are_drawn_from_the_tree() -> None:
+    model = build("hierarchical", "differentiable", False, temperature=1e-6)
+    hidden = torch.randn(1, H, dtype=torch.float64).expand(40_000, -1)
+    torch.manual_seed(9)
+    vectors = model.feeding(model.head, model.embedding, hidden, torch.zeros(40_000, dtype=torch.long))
+    tokens = torch.cdist(vectors.detach(), model.embedding.weight.detach()).argmin(-1)
+    shares = tokens.bincount(minlength=V) / 40_000
+    assert (shares - model.head.log_prob(hidden[0]).exp()).abs().max() < 0.012
+
+
+BAD: dict[str, tuple[str, bool, str, dict, str]] = {
+    "latent on softmax": (
+        "softmax",
+        False,
+        "curriculum",
+        {},
+        "'curriculum' needs a head with .* Softmax has none",
+    ),
+    "relaxed on a tree of turns": ("binary", False, "differentiable", {}, "BinaryTreeSoftmax cannot here"),
+    "relaxed by token": ("likelihood", False, "differentiable", {}, "'differentiable' feeds relaxed codes, .* ECOC"),
+    "weighted codes by token": ("bits", False, "soft-curriculum", {}, "'soft-curriculum' feeds weighted codes"),
+    "soft spans by token": ("span-mass", False, "soft", {}, "'soft' on ECOC with a span objective"),
+    "tau": (
+        "likelihood",
+        True,
+        "differentiable",
+        {"temperature": 0.0},
+        "'differentiable' on ECOC: temperature must",
+    ),
+    "tau that is a word": ("softmax", False, "soft", {"temperature": "hot"}, "temperature 'hot' is unknown"),
+    "tau that cannot be learned": ("bits", True, "curriculum", {"temperature": "learned"}, "no gradient reaches"),
+    "thresholds": ("bits", True, "curriculum", {"thresholds": torch.ones(3)}, "thresholds must be 12 numbers"),
+    "flips": ("bits", True, "soft-curriculum", {"flips": 13}, "flips must be from 1 to 12"),
+    "unknown": ("softmax", False, "professor", {}, "'professor' is unknown: choose one of teacher"),
+    "another's option": ("softmax", False, "scheduled", {"flips": 2}, "'scheduled' on Softmax: .*flips"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_what_makes_no_sense_is_refused_with_the_names_of_both(bad: str) -> None:
+    name, by_code, policy, options, message = BAD[bad]
+    with pytest.raises(ValueError, match=message):
+        build(name, policy, by_code, **options)
+
+
+def test_teacher_is_no_policy_at_all() -> None:
+    assert feeding.build("teacher", HEADS["softmax"](), TokenEmbedding(V, H)) is None
+
+
+def test_temperatures_and_probabilities_move_with_epochs() -> None:
+    policy = build("likelihood", "differentiable", True, Schedule("sigmoid", 6, 0.7)).feeding
+    assert isinstance(policy, Policy)
+    seen = []
+    for epoch in range(6):
+        policy.at_epoch(epoch)
+        seen.append((policy.probability, float(policy.temperature)))
+    assert seen[0] == (0.0, pytest.approx(0.01)) and seen[-1][1] == pytest.approx(2.5)
+    assert all(a < b for a, b in pairwise(seen))
