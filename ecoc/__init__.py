@@ -4,20 +4,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["TrainedModel", "WordCode", "codes", "data", "decode", "heads", "load", "metrics", "models", "training"]
+_ROOMS = ("codes", "data", "decode", "feeding", "heads", "metrics", "models", "training")
+_HOMES = {"load": "ecoc.language", "TrainedModel": "ecoc.language", "WordCode": "ecoc.wordcode"}
+__all__ = [
+    "TrainedModel",
+    "WordCode",
+    "codes",
+    "data",
+    "decode",
+    "feeding",
+    "heads",
+    "load",
+    "metrics",
+    "models",
+    "training",
+]
 
 if TYPE_CHECKING:
-    from ecoc import codes, data, decode, heads, metrics, models, training
+    from ecoc import codes, data, decode, feeding, heads, metrics, models, training
     from ecoc.language import TrainedModel, load
     from ecoc.wordcode import WordCode
-
-_HOMES = {"load": "ecoc.language", "TrainedModel": "ecoc.language", "WordCode": "ecoc.wordcode"}
 
 
 def __getattr__(name: str) -> Any:
     """Rooms are loaded when first used: torch takes seconds, which ``ecoc --help`` need not wait for."""
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
-    if name in __all__:
+    if name in _ROOMS:
         return import_module(f"ecoc.{name}")
     raise AttributeError(f"module 'ecoc' has no attribute {name!r}")

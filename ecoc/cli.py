@@ -55,17 +55,30 @@ def eval_command(options: EvalOptions) -> int:
     """Scores of a run on a split or a file."""
     from ecoc.language import load
 
-    scores = load(options.run).evaluate(options.split, file=options.file, data_dir=options.data_dir, progress=True)
+    scores = load(options.run).evaluate(
+        options.split,
+        file=options.file,
+        data_dir=options.data_dir,
+        free_steps=options.free_running,
+        sampled=options.sampled,
+        progress=True,
+    )
     if options.json:
         print(json.dumps(scores))
         return 0
+    free = scores.pop("free_running", None)
     for name, value in scores.items():
         if isinstance(value, dict):
             for part, number in value.items():
                 shown = number["perplexity"] if isinstance(number, dict) else number
                 print(f"{name} ({part}): {shown:.2f}")
-        else:
+        elif value is not None:
             print(f"{name}: {value:,.4f}" if isinstance(value, float) else f"{name}: {value:,}")
+    if isinstance(free, dict):
+        print(f"\nfed with its own outputs ({free['fed']}), over {free['scored']:,} places in the text:")
+        print("  steps      loss    growth")
+        for step, (loss, growth) in enumerate(zip(free["loss"], free["growth"], strict=True)):
+            print(f"  {step:5}  {loss:8.3f}  {growth:+8.3f}")
     return 0
 
 

@@ -11,11 +11,12 @@ import torch
 from ecoc.data import Batches, encode_file, open_corpus
 from ecoc.decode import Sampling, beam_search, generate
 from ecoc.heads import ECOC
-from ecoc.metrics import evaluate
+from ecoc.metrics import evaluate, free_running
 from ecoc.training import run as runs
 from ecoc.training.checkpoint import save_weights
 
 _BATCH = 10  # columns that a text is cut into for scoring
+_FREE_ROWS = 50  # columns for feeding its own outputs: a step costs the same for all of them
 
 
 class TrainedModel:
@@ -78,9 +79,19 @@ class TrainedModel:
         return scores.perplexity()["normalised"]
 
     def evaluate(
-        self, split: str = "test", *, file: str | None = None, data_dir: str | None = None, progress: bool = False
+        self,
+        split: str = "test",
+        *,
+        file: str | None = None,
+        data_dir: str | None = None,
+        free_steps: int | None = None,
+        sampled: bool = False,
+        progress: bool = False,
     ) -> dict[str, object]:
-        """All scores on a split of the run's corpus, or on a text file, with the run's sizes and training time."""
+        """All scores on a split of the run's corpus, or on a text file, with the run's sizes and training time.
+
+        With `free_steps` also how the loss grows over so many of its own outputs: :func:`ecoc.metrics.free_running`.
+        """
         with tempfile.TemporaryDirectory() as scratch:
             if file is not None:
                 ids = encode_file(file, self.vocabulary, progress=progress)
@@ -95,7 +106,12 @@ class TrainedModel:
                 ids = torch.from_numpy(corpus.split(split).copy()).numpy()
         rank = torch.argsort(torch.argsort(self.vocabulary.counts_tensor(), descending=True, stable=True))
         batches = Batches(ids, min(_BATCH, len(ids) - 1), self.options.bptt, drop_last=False)
-        return evaluate(self.model, batches, rank).as_dict() | self.sizes()
+        result = evaluate(self.model, batches, rank, progress=progress).as_dict() | self.sizes()
+        if free_steps is not None:
+            rows = max(1, min(_FREE_ROWS, (len(ids) - 1) // (free_steps + 1)))
+            blocks, generator = Batches(ids, rows, free_steps + 1), torch.Generator().manual_seed(1)
+            result["free_running"] = free_running(self.model, blocks, sampled, generator, progress)
+        return result
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write what :meth:`from_pretrained` needs, and no more: nothing to resume from, no corpus."""

@@ -18,6 +18,19 @@ _HEADS_OF_OPTION = {
 }
 _CODE_OPTIONS = ("codebook", "bits")
 
+FEEDING = ("teacher", "scheduled", "soft", "curriculum", "soft-curriculum", "differentiable")
+_LATENT = ("curriculum", "soft-curriculum", "differentiable")
+_POLICIES_OF_OPTION = {
+    "schedule": FEEDING[1:],
+    "mixing": FEEDING[1:],
+    "sequential": FEEDING[1:],
+    "sampled": ("scheduled",),
+    "thresholds": _LATENT,
+    "temperature": ("soft", "soft-curriculum", "differentiable"),
+    "straight_through": ("differentiable",),
+    "by_token": ("curriculum",),
+}
+
 
 @dataclass
 class TrainOptions:
@@ -49,13 +62,24 @@ class TrainOptions:
         hidden: Size of a hidden state, and of an embedding.
         dropout: Share dropped of what enters each layer and leaves the last, one mask a sequence.
         recurrent_dropout: Share dropped of recurrent connections, one mask a sequence.
+        feeding: What is fed while training: teacher (targets alone), scheduled (scheduled sampling), soft (expected
+            embeddings), curriculum (CLVMS, codes mixed bit by bit), soft-curriculum or differentiable (DLVMS).
+        schedule: How often predictions are fed, by epoch: sigmoid (default, the paper's), constant, linear,
+            exponential or inverse-sigmoid.
+        mixing: Highest probability that a prediction (or a bit of it) is fed; 0.5 by default.
+        sequential: Feed step by step, exactly; by default predictions come from a first pass over the targets.
+        sampled: Scheduled sampling draws tokens instead of taking the best ones.
+        thresholds: Factor on each bit's probability: equal (default), rising or falling from the first bit to the last.
+        temperature: Of soft and relaxed predictions: annealed (default, 0.01 to 2.5), learned, or a number.
+        straight_through: Feed hard samples with the gradient of relaxed ones (differentiable).
+        by_token: Decode mixed codes to tokens instead of feeding the codes (curriculum).
         epochs: Passes over the training text.
         max_seconds: Stop training after this time, even inside an epoch.
         batch: Sequences in a batch.
         bptt: Steps in a sequence.
         optimiser: adamw or sgd.
         lr: Highest learning rate; by default 0.004 for adamw, 20 for sgd.
-        schedule: one-cycle, plateau or constant.
+        lr_schedule: one-cycle, plateau or constant.
         weight_decay: Weight decay.
         clip: Largest norm of the gradient.
         patience: Stop after this many epochs without a better validation perplexity; 0 to go on.
@@ -93,13 +117,22 @@ class TrainOptions:
     hidden: int = 400
     dropout: float = 0.2
     recurrent_dropout: float = 0.2
+    feeding: str = "teacher"
+    schedule: str | None = None
+    mixing: float | None = None
+    sequential: bool = False
+    sampled: bool = False
+    thresholds: str | None = None
+    temperature: str | None = None
+    straight_through: bool = False
+    by_token: bool = False
     epochs: int = 6
     max_seconds: float | None = None
     batch: int = 20
     bptt: int = 35
     optimiser: str = "adamw"
     lr: float | None = None
-    schedule: str = "one-cycle"
+    lr_schedule: str = "one-cycle"
     weight_decay: float = 0.0
     clip: float = 0.25
     patience: int = 0
@@ -118,7 +151,13 @@ class TrainOptions:
         _one_of("head", self.head, HEADS)
         _one_of("input", self.input, (None, "token", "code"))
         _one_of("optimiser", self.optimiser, ("adamw", "sgd"))
-        _one_of("schedule", self.schedule, ("one-cycle", "plateau", "constant"))
+        _one_of("lr-schedule", self.lr_schedule, ("one-cycle", "plateau", "constant"))
+        _one_of("feeding", self.feeding, FEEDING)
+        for name, policies in _POLICIES_OF_OPTION.items():
+            if getattr(self, name) not in (None, False) and self.feeding not in policies:
+                raise ValueError(
+                    f"{flag(name)} is for --feeding {', '.join(policies)}, not for {self.feeding}: leave it out"
+                )
         for name in ("layers", "hidden", "epochs", "batch", "bptt", "save_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{flag(name)} must be at least 1, got {getattr(self, name)}")
@@ -235,6 +274,8 @@ class EvalOptions:
         split: train, valid or test.
         file: Another text file to evaluate on, instead of a split.
         data_dir: Where the corpus is, if it has moved since training.
+        free_running: Also say how the loss grows when the model is fed this many of its own outputs.
+        sampled: These outputs are drawn from the model, instead of the most probable ones.
         json: Print one JSON object.
     """
 
@@ -242,10 +283,16 @@ class EvalOptions:
     split: str = "test"
     file: str | None = None
     data_dir: str | None = None
+    free_running: int | None = None
+    sampled: bool = False
     json: bool = False
 
     def __post_init__(self) -> None:
         _one_of("split", self.split, ("train", "valid", "test"))
+        if self.free_running is not None and self.free_running < 1:
+            raise ValueError(f"--free-running must be at least 1, got {self.free_running}")
+        if self.sampled and self.free_running is None:
+            raise ValueError("--sampled says what --free-running feeds: give that too")
 
 
 @dataclass

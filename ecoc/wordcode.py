@@ -1,6 +1,7 @@
 """The codes of words in use: ``ecoc codebook build | show | nearest``."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
@@ -59,21 +60,22 @@ class WordCode:
 
 def build(options: CodebookBuildOptions, progress: bool = True) -> WordCode:
     """Build a code over the words of a corpus, and save both."""
-    folder = Path(options.out)
-    runs.make_folder(folder, options.overwrite, runs.CODEBOOK)
     names = ("corpus", "data_dir", "codebook", "bits", "vectors", "tokeniser", "min_count", "max_size", "seed")
     like_training = TrainOptions(head="ecoc", **{name: getattr(options, name) for name in names})
-    corpus = open_corpus(
-        options.corpus,
-        data_dir=options.data_dir,
-        cache=folder / "data",
-        tokeniser=options.tokeniser,
-        min_count=options.min_count,
-        max_size=options.max_size,
-        progress=progress,
-    )
-    runs.prepare(like_training, corpus.vocabulary, corpus.train, progress).save(folder)
-    return WordCode(folder)
+    with runs.new_folder(Path(options.out), options.overwrite, runs.CODEBOOK) as folder:
+        with TemporaryDirectory() as cache:
+            corpus = open_corpus(
+                options.corpus,
+                data_dir=options.data_dir,
+                cache=cache,
+                tokeniser=options.tokeniser,
+                min_count=options.min_count,
+                max_size=options.max_size,
+                progress=progress,
+            )
+            parts = runs.prepare(like_training, corpus.vocabulary, corpus.train, progress)
+        parts.save(folder)
+    return WordCode(options.out)
 
 
 def _mean_distance(codewords: torch.Tensor) -> float:

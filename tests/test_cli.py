@@ -43,6 +43,14 @@ def test_eval_prints_one_object(run: Path, capsys: pytest.CaptureFixture[str]) -
     assert "perplexity (normalised):" in capsys.readouterr().out
 
 
+def test_free_running_says_how_the_loss_grows(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", str(run), "--free-running", "3", "--json"]) == 0
+    free = json.loads(capsys.readouterr().out)["free_running"]
+    assert len(free["loss"]) == 4 and free["growth"][0] == pytest.approx(0, abs=1e-5) and free["growth"][3] > 0
+    assert main(["eval", str(run), "--free-running", "2", "--sampled"]) == 0
+    assert "fed with its own outputs (sampled)" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("text", ["", "w1 w2", "never seen words", "w3 " * 10_000])
 def test_any_prompt_works(run: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["suggest", str(run), text, "--k", "4", "--json"]) == 0
@@ -77,6 +85,32 @@ BAD_LINES = {
         "--vectors has no use here",
     ),
     "too few bits": (["train", "--corpus", "{corpus}", "--out", "x", "--bits", "3"], "bits=3 cannot tell 32 tokens"),
+    "latent policy on softmax": (
+        ["train", "--corpus", "{corpus}", "--out", "x", "--head", "softmax", "--feeding", "curriculum"],
+        "feeding 'curriculum' needs a head with latent variables (ecoc, hierarchical), Softmax has none",
+    ),
+    "cold temperature": (
+        [
+            "train",
+            "--corpus",
+            "{corpus}",
+            "--out",
+            "x",
+            "--bits",
+            "24",
+            "--feeding",
+            "differentiable",
+            "--temperature",
+            "0",
+        ],
+        "feeding 'differentiable' on ECOC: temperature must be above 0",
+    ),
+    "a schedule that leaves its range": (
+        ["train", "--corpus", "{corpus}", "--out", "x", "--bits", "24", "--feeding", "scheduled", "--mixing", "1.5"],
+        "feeding 'scheduled' on ecoc: schedule leaves [0, 1]",
+    ),
+    "a policy's option for another": (["train", "--mixing", "0.5"], "--mixing is for --feeding scheduled"),
+    "nothing to run freely": (["eval", "x", "--free-running", "0"], "--free-running must be at least 1"),
     "config that is none": (["train", "--config", "nothing.yaml"], "--config nothing.yaml cannot be read"),
 }
 
@@ -91,6 +125,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert main([word.format(corpus=corpus) for word in line]) == 2
     shown = [text for text in capsys.readouterr().err.splitlines() if text.startswith("ecoc: ")]
     assert len(shown) == 1 and message in shown[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus"]  # nothing is left behind
 
 
 def test_options_come_from_yaml_and_flags_win(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

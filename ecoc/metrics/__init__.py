@@ -1,5 +1,6 @@
 """How good a model is."""
 
+from ecoc.metrics.exposure import free_running
 from ecoc.metrics.language import Scorer, Scores, evaluate
 
-__all__ = ["Scorer", "Scores", "evaluate"]
+__all__ = ["Scorer", "Scores", "evaluate", "free_running"]

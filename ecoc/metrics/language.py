@@ -1,12 +1,14 @@
 """How good a language model is: perplexity in its named modes, accuracy, ranks, Hamming distance."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from ecoc.codes.vectors import progress_bar
+from ecoc.data import Batches
 from ecoc.heads import ECOC, Head
 from ecoc.models import LanguageModel
 
@@ -118,16 +120,26 @@ def band_names(vocab_size: int) -> list[str]:
 
 @torch.no_grad()
 def evaluate(
-    model: LanguageModel, batches: Iterable[tuple[Tensor, Tensor]], rank: Tensor | None = None, thorough: bool = True
+    model: LanguageModel,
+    batches: Batches,
+    rank: Tensor | None = None,
+    thorough: bool = True,
+    progress: bool = False,
 ) -> Scores:
     """Score a model on contiguous batches ``(inputs, targets)``, its state carried from one to the next."""
     was_training = model.training
     model.eval()
     scorer, state = Scorer(model.head, rank, thorough), None
-    for inputs, targets in batches:
+    for inputs, targets in progress_of(batches, "evaluating", progress):
         if state is not None:  # the last batch may have fewer rows: it goes on with the first of them
             state = state[0][:, : len(inputs)], state[1][:, : len(inputs)]
         hidden, state = model.hidden(inputs, state)
         scorer.add(hidden, targets)
     model.train(was_training)
     return scorer.scores
+
+
+def progress_of(batches: Batches, label: str, visible: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches, with a bar."""
+    with progress_bar(visible) as bar:
+        yield from bar.track(batches, total=len(batches), description=label)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ecoc import __version__
+from ecoc.feeding import Policy
 from ecoc.options import TrainOptions
 from ecoc.training.checkpoint import written_whole
 
@@ -90,7 +91,15 @@ class Journal:
             self._write({"event": "step", "step": step, "loss": mean, "tokens_per_second": round(rate)})
             self.recent, self._tokens, self._since = [], 0, time.perf_counter()
 
-    def epoch(self, epoch: int, step: int, sums: dict[str, Any], perplexity: dict[str, float], lr: float) -> None:
+    def epoch(
+        self,
+        epoch: int,
+        step: int,
+        sums: dict[str, Any],
+        perplexity: dict[str, float],
+        lr: float,
+        feeding: Policy | None = None,
+    ) -> None:
         """After every epoch."""
         record = {
             "event": "epoch",
@@ -103,6 +112,11 @@ class Journal:
             "cpu_seconds": round(sums["cpu_seconds"], 2),
             "peak_memory_bytes": sums["peak_memory_bytes"],
         }
+        if feeding is not None:
+            record["mixing"] = feeding.probability
+            record["changed_inputs"] = sums["changed"] / max(1, sums["fed"])
+            if feeding.uses_temperature:
+                record["temperature"] = float(torch.as_tensor(feeding.temperature).detach())
         self._write(record)
         modes = ", ".join(f"{value:.2f} ({mode})" for mode, value in perplexity.items())
         if not self.bar.disable:

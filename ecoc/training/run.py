@@ -12,6 +12,8 @@ log.jsonl              a line an epoch, and one a few hundred steps
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,9 +22,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ecoc import codes, heads
+from ecoc import codes, feeding, heads
 from ecoc.codes import Codebook, WordVectors
 from ecoc.data import Vocabulary
+from ecoc.feeding import Policy
 from ecoc.models import CodeEmbedding, LanguageModel, TokenEmbedding, VariationalLSTM
 from ecoc.options import CODED, TrainOptions
 from ecoc.training.checkpoint import load_weights, written_whole
@@ -80,20 +83,35 @@ def load_code(folder: Path) -> tuple[Vocabulary, Codebook]:
     return parts.vocabulary, parts.codebook
 
 
-def make_folder(folder: Path, overwrite: bool, mark: str) -> None:
-    """An empty folder; an old one is replaced only if asked to, and if it is one of ours: has the file `mark`, or
-    nothing but what is there when training is killed before it begins."""
+@contextmanager
+def new_folder(folder: Path, overwrite: bool, mark: str) -> Iterator[Path]:
+    """A folder to fill, which becomes `folder` when the block ends well and leaves nothing behind otherwise.
+
+    An old one is replaced only then, only if asked to, and only if it is one of ours: if it has the file `mark`.
+    """
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file: choose another --out")
     if folder.exists() and any(folder.iterdir()):
         if not overwrite:
             resume = "--resume goes on with it, " if mark == CONFIG else ""
             raise ValueError(f"{folder} exists: {resume}--overwrite replaces it; or choose another --out")
-        begun = {path.name for path in folder.iterdir()} <= {"data", VOCABULARY, CODEBOOK, ORDER, VECTORS}
-        if not begun and not (folder / mark).is_file():
+        if not (folder / mark).is_file():
             raise ValueError(f"{folder} has no {mark}, so --overwrite leaves it alone: choose another --out")
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    new = unfinished(folder)
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    try:
+        yield new
+        if folder.exists():
+            shutil.rmtree(folder)
+        new.rename(folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def unfinished(folder: Path) -> Path:
+    """Where a folder is before it is whole."""
+    return folder.with_name(f".{folder.name}.new")
 
 
 def word_vectors(source: str, vocabulary: Vocabulary, ids: np.ndarray, seed: int, progress: bool) -> WordVectors:
@@ -192,7 +210,23 @@ def build_model(options: TrainOptions, parts: Parts) -> LanguageModel:
     else:
         embedding = TokenEmbedding(len(vocabulary), size, parts.vectors)
     lstm = VariationalLSTM(size, size, options.layers, options.dropout, options.recurrent_dropout)
-    return LanguageModel(embedding, lstm, head, options.tie)
+    return LanguageModel(
+        embedding, lstm, head, options.tie, build_feeding(options, head, embedding), options.sequential
+    )
+
+
+def build_feeding(options: TrainOptions, head: heads.Head, embedding: TokenEmbedding | CodeEmbedding) -> Policy | None:
+    """The feeding policy that the options ask for; None for teacher forcing."""
+    names = ("sampled", "thresholds", "temperature", "straight_through", "by_token")
+    given = {name: getattr(options, name) for name in names if getattr(options, name) not in (None, False)}
+    if options.feeding == "teacher":
+        return None
+    try:
+        mixing = 0.5 if options.mixing is None else options.mixing
+        schedule = feeding.Schedule(options.schedule or "sigmoid", options.epochs, mixing)
+    except ValueError as error:
+        raise ValueError(f"feeding {options.feeding!r} on {options.head}: {error}") from error
+    return feeding.build(options.feeding, head, embedding, schedule, **given)
 
 
 def save_config(options: TrainOptions, folder: Path) -> None:
@@ -207,9 +241,7 @@ def load_config(folder: Path) -> TrainOptions:
     if not folder.is_dir():
         raise ValueError(f"{folder} is no folder of a run: train one with `ecoc train --out {folder}`")
     if not path.is_file():
-        raise ValueError(
-            f"{folder} has no {CONFIG}: it is no run, or was stopped before training began (then use --overwrite)"
-        )
+        raise ValueError(f"{folder} has no {CONFIG}: it is no run")
     try:
         return TrainOptions(**json.loads(path.read_text(encoding="utf-8")))
     except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:

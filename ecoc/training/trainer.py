@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from pathlib import Path
 from types import FrameType
@@ -46,19 +46,34 @@ def train(options: TrainOptions, progress: bool = True) -> Path:
     with _processes(world):
         if options.resume:
             options = _stored(options, folder)
-        elif rank == 0:
-            runs.make_folder(folder, options.overwrite, runs.CONFIG)
-        clock = time.perf_counter(), time.process_time()
-        corpus, parts = prepared(options, folder, rank, world, progress and rank == 0)
-        took = {"seconds": time.perf_counter() - clock[0], "cpu_seconds": time.process_time() - clock[1]}
-        torch.manual_seed(options.seed)
-        trainer = Trainer(options, corpus, runs.build_model(options, parts), folder, (rank, world), progress)
+            corpus, model, took = _built(options, folder, rank, world, progress and rank == 0)
+        else:
+            with (
+                runs.new_folder(folder, options.overwrite, runs.CONFIG)
+                if rank == 0
+                else nullcontext(runs.unfinished(folder))
+            ) as new:
+                corpus, model, took = _built(options, new, rank, world, progress and rank == 0)
+                if world > 1:  # the folder gets its name when all have read it
+                    torch.distributed.barrier()
+        trainer = Trainer(options, corpus, model, folder, (rank, world), progress)
         if options.resume and (folder / runs.LAST).exists():
             trainer.restore(load_checkpoint(folder / runs.LAST))
         else:
             trainer.journal.start(took)
         trainer.run()
     return folder
+
+
+def _built(
+    options: TrainOptions, folder: Path, rank: int, world: int, progress: bool
+) -> tuple[Corpus, LanguageModel, dict[str, float]]:
+    """Corpus and model as they start, and how long that took."""
+    clock = time.perf_counter(), time.process_time()
+    corpus, parts = prepared(options, folder, rank, world, progress)
+    took = {"seconds": time.perf_counter() - clock[0], "cpu_seconds": time.process_time() - clock[1]}
+    torch.manual_seed(options.seed)
+    return corpus, runs.build_model(options, parts), took
 
 
 class Trainer:
@@ -91,6 +106,7 @@ class Trainer:
         self.state: State | None = None
         self.position = {"epoch": 0, "step": 0}  # epochs done, and steps done in this one
         self.sums = {"loss": 0.0, "steps": 0, "seconds": 0.0, "cpu_seconds": 0.0, "peak_memory_bytes": 0}
+        self.sums |= {"fed": 0, "changed": 0}
         self.valid_losses: list[float] = []
         self.asked_to_stop = False
         self._clock = time.perf_counter(), time.process_time()
@@ -114,11 +130,17 @@ class Trainer:
 
     def _epoch(self) -> None:
         self.model.train()
+        if self.model.feeding is not None:
+            self.model.feeding.at_epoch(self.position["epoch"])
         for inputs, targets in self.batches.starting_at(self.position["step"]):
             loss = self.step(inputs, targets)
             self.position["step"] += 1
             self.sums["loss"] += loss
             self.sums["steps"] += 1
+            if self.model.feeding is not None:
+                fed, changed = self.model.feeding.take_counts()
+                self.sums["fed"] += fed
+                self.sums["changed"] += changed
             self.journal.step(self._steps_done(), loss, inputs.numel() * self.shard[1], self._share())
             if self.asked_to_stop:
                 self._save()
@@ -150,9 +172,9 @@ class Trainer:
         return float(shown) / self.shard[1]
 
     def _factor(self) -> float:
-        if self.options.schedule == "one-cycle":
+        if self.options.lr_schedule == "one-cycle":
             return one_cycle(self._share())
-        return plateau(self.valid_losses) if self.options.schedule == "plateau" else 1.0
+        return plateau(self.valid_losses) if self.options.lr_schedule == "plateau" else 1.0
 
     def _finish_epoch(self) -> None:
         lr = self.options.learning_rate * self._factor()
@@ -168,8 +190,8 @@ class Trainer:
             save_weights(self.model, self.folder / runs.BEST)
         self.valid_losses.append(loss)
         self._tick()
-        self.journal.epoch(self.position["epoch"], steps, self.sums, scores.perplexity(), lr)
-        self.sums |= {"loss": 0.0, "steps": 0}
+        self.journal.epoch(self.position["epoch"], steps, self.sums, scores.perplexity(), lr, self.model.feeding)
+        self.sums |= {"loss": 0.0, "steps": 0, "fed": 0, "changed": 0}
         self._save()
 
     def _calibrate(self, head: ECOC | Hybrid) -> None:

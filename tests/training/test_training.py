@@ -165,7 +165,7 @@ def test_time_limit_and_patience_end_training(tmp_path: Path) -> None:
     started = time.perf_counter()
     run = trained(tmp_path / "time", epochs=100_000, max_seconds=2.0)
     assert time.perf_counter() - started < 60 and (run / "best.safetensors").exists()
-    run = trained(tmp_path / "patience", epochs=50, patience=1, lr=5.0, clip=100.0, schedule="constant")
+    run = trained(tmp_path / "patience", epochs=50, patience=1, lr=5.0, clip=100.0, lr_schedule="constant")
     assert len([r for r in log_of(run) if r["event"] == "epoch"]) < 50
 
 
@@ -182,11 +182,14 @@ def test_a_run_is_not_overwritten_unless_asked_for(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has no config\.json, so --overwrite leaves it alone"):
         train(options(tmp_path / "corpus", tmp_path / "mine", overwrite=True), progress=False)
     assert (tmp_path / "mine" / "thesis.txt").exists()
-    (run / "config.json").unlink()  # as after a kill while the codebook is built
-    (run / "best.safetensors").unlink()
-    (run / "last.ckpt").unlink()
-    (run / "log.jsonl").unlink()
-    assert trained(tmp_path, overwrite=True) == run
+    kept = (run / "best.safetensors").read_bytes()
+    with pytest.raises(ValueError, match="bits=3 cannot tell"):
+        trained(tmp_path, overwrite=True, bits=3)
+    assert (run / "best.safetensors").read_bytes() == kept  # a mistake costs nothing
+    (tmp_path / ".run.new").mkdir()  # as after a kill while the codebook is built
+    (tmp_path / ".run.new" / "half").write_text("done")
+    trained(tmp_path, overwrite=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "mine", "run"]
 
 
 def test_resuming_with_other_options_is_refused(tmp_path: Path) -> None:
@@ -238,3 +241,34 @@ def test_the_bar_says_a_perplexity_only_where_the_loss_is_one(head: str, says: b
         trained(tmp_path, head=head, epochs=1)
     assert any("loss" in text for text in shown)
     assert any("training perplexity" in text for text in shown) == says
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"feeding": "scheduled", "sampled": True, "sequential": True, "schedule": "constant"},
+        {"feeding": "differentiable", "temperature": "learned", "schedule": "linear", "mixing": 0.9},
+    ],
+    ids=["scheduled", "differentiable"],
+)
+def test_feeding_is_logged_and_goes_on_after_a_kill(
+    more: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = trained(tmp_path / "whole", **more)
+    corpus, step = write_corpus(tmp_path / "corpus"), Journal.step
+
+    def killing(self: Journal, number: int, *rest: object) -> None:
+        if number == 60:
+            raise Killed
+        step(self, number, *rest)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Journal, "step", killing)
+        train(options(corpus, tmp_path / "run", **more), progress=False)
+    assert_same_run(train(options(corpus, tmp_path / "run", resume=True, **more), progress=False), whole)
+    epochs = [record for record in log_of(whole) if record["event"] == "epoch"]
+    mixing = [record["mixing"] for record in epochs]
+    assert mixing == pytest.approx([0.5, 0.5, 0.5] if more["feeding"] == "scheduled" else [0, 0.45, 0.9])
+    assert all((record["changed_inputs"] > 0.2) == (record["mixing"] > 0) for record in epochs)
+    assert ("temperature" in epochs[0]) == (more["feeding"] == "differentiable")
+    assert ecoc.load(whole).suggest("w1", 2)
