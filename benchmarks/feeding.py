@@ -1,0 +1,94 @@
+"""What feeding policies cost, as ratios to teacher forcing in one run.
+
+    python -m benchmarks.feeding --json feeding.json
+
+One training step (forward and backward) of a 2-layer LSTM of 400 units, batch 40, 35 steps of BPTT, over a vocabulary
+of the size of Penn Treebank, for every policy and head that go together, in two passes and step by step. Every policy
+is at probability 0.5.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from benchmarks.measure import median_seconds
+from ecoc import codes, feeding, heads
+from ecoc.models import CodeEmbedding, LanguageModel, TokenEmbedding, VariationalLSTM
+
+VOCABULARY, HIDDEN, BATCH, STEPS, BITS = 10_000, 400, 40, 35, 512
+CASES = {
+    "softmax": ("scheduled", "soft"),
+    "adaptive": ("scheduled", "soft"),
+    "hierarchical": ("scheduled", "curriculum", "differentiable"),
+    "ecoc": ("scheduled", "soft", "curriculum", "soft-curriculum", "differentiable"),
+}
+
+
+def measure(head_name: str, repeats: int, progress: Progress) -> list[dict]:
+    """Seconds of a step for teacher forcing and every policy of one head."""
+    torch.manual_seed(0)
+    counts = 1e6 / torch.arange(1, VOCABULARY + 1)
+    ids = torch.multinomial(counts, BATCH * (STEPS + 1), replacement=True).view(BATCH, STEPS + 1)
+    embedding: TokenEmbedding | CodeEmbedding = TokenEmbedding(VOCABULARY, HIDDEN)
+    options = {}
+    if head_name == "ecoc":
+        options["codebook"] = codes.build("random", VOCABULARY, BITS, counts)
+        embedding = CodeEmbedding(options["codebook"], HIDDEN)
+    head = heads.build(head_name, HIDDEN, VOCABULARY, counts, **options)
+    lstm = VariationalLSTM(HIDDEN, HIDDEN, 2, 0.2, 0.2)
+    rows: list[dict] = []
+    for policy in ("teacher", *CASES[head_name]):
+        for sequential in (False, True) if policy != "teacher" else (False,):
+            built = feeding.build(policy, head, embedding, feeding.Schedule("constant", 1, 0.5))
+            model = LanguageModel(embedding, lstm, head, feeding=built, sequential=sequential)
+
+            def step(model: LanguageModel = model) -> None:
+                model.zero_grad()
+                model(ids[:, :-1], ids[:, 1:]).loss.backward()
+
+            mode = "" if built is None else "sequential" if sequential else "parallel"
+            rows.append({"head": head_name, "policy": policy, "mode": mode, "seconds": median_seconds(step, repeats)})
+            progress.advance(progress.task_ids[0])
+    for row in rows:
+        row["ratio"] = row["seconds"] / rows[0]["seconds"]
+    return rows
+
+
+def table(rows: list[dict]) -> Table:
+    """The ratios, one line a policy."""
+    result = Table(title=f"Cost of a step, {torch.get_num_threads()} threads", title_justify="left")
+    for name in ("head", "policy", "mode"):
+        result.add_column(name)
+    for name in ("ms", "times teacher forcing"):
+        result.add_column(name, justify="right")
+    for row in rows:
+        result.add_row(row["head"], row["policy"], row["mode"], f"{row['seconds'] * 1000:,.0f}", f"{row['ratio']:.2f}")
+    return result
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description="Cost of feeding policies next to teacher forcing, in one run.")
+    parser.add_argument("--head", action="append", choices=CASES, help="head; may be given several times (all)")
+    parser.add_argument("--repeats", type=int, default=5, help="steps to take the median of (default: 5)")
+    parser.add_argument("--threads", type=int, help="CPU threads (default: all)")
+    parser.add_argument("--json", type=Path, help="also write the numbers here")
+    given = parser.parse_args()
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    chosen = given.head or [*CASES]
+    with Progress(console=Console(stderr=True)) as progress:
+        progress.add_task("measuring", total=sum(1 + 2 * len(CASES[head]) for head in chosen))
+        rows = [row for head in chosen for row in measure(head, given.repeats, progress)]
+    Console().print(table(rows))
+    if given.json:
+        given.json.write_text(json.dumps({"threads": torch.get_num_threads(), "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
