@@ -5,6 +5,7 @@ Nothing here imports torch before it is needed, so that ``--help`` answers at on
 
 import argparse
 import json
+import os
 import re
 import sys
 import typing
@@ -24,6 +25,7 @@ from ecoc.options import (
     SuggestOptions,
     TrainOptions,
     flag,
+    typed,
 )
 
 Options = (
@@ -42,12 +44,15 @@ def train_command(options: TrainOptions) -> int:
     """Train, and say what to do next."""
     from ecoc.training import Stopped, train
 
+    first = os.environ.get("RANK", "0") == "0"
     try:
         folder = train(options, progress=True)
     except Stopped:
-        print(f"stopped; go on with: ecoc train --out {options.out} --resume", file=sys.stderr)
+        if first:
+            print(f"stopped; go on with: ecoc train --out {options.out} --resume", file=sys.stderr)
         return 130
-    print(f"{folder}: done. Next: ecoc eval {folder}, ecoc generate {folder}, ecoc suggest {folder} 'some words'")
+    if first:
+        print(f"{folder}: done. Next: ecoc eval {folder}, ecoc generate {folder}, ecoc suggest {folder} 'some words'")
     return 0
 
 
@@ -56,7 +61,7 @@ def eval_command(options: EvalOptions) -> int:
     from ecoc.language import load
 
     scores = load(options.run).evaluate(
-        options.split,
+        options.split or "test",
         file=options.file,
         data_dir=options.data_dir,
         free_steps=options.free_running,
@@ -91,7 +96,7 @@ def generate_command(options: GenerateOptions) -> int:
         options.prompt,
         tokens=options.tokens,
         count=options.count,
-        temperature=options.temperature,
+        temperature=0.8 if options.temperature is None else options.temperature,
         top_k=options.top_k,
         top_p=options.top_p,
         beam=options.beam,
@@ -127,7 +132,9 @@ def codebook_build_command(options: CodebookBuildOptions) -> int:
     from ecoc.wordcode import build
 
     _print_facts(build(options).facts())
-    print(f"{options.out}: done. Next: ecoc codebook nearest {options.out} WORD, ecoc train --codebook {options.out}")
+    print(
+        f"{options.out}: done. Next: ecoc codebook nearest {options.out} WORD, ecoc train --corpus {options.corpus} --codebook {options.out}"
+    )
     return 0
 
 
@@ -177,7 +184,7 @@ GROUPS = {"codebook": "build a code, look at it, find the neighbours of a word"}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; mistakes are one line on standard error and exit code 2."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="ecoc", description="Sequence models with large vocabularies.", epilog="ecoc COMMAND --help says more."
     )
     parser.add_argument("--version", action="version", version=f"ecoc {__version__}")
@@ -194,10 +201,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options, run, _ = COMMANDS[given.pop("command")]
     try:
         values = _from_yaml(given.pop("config", None), options) | given
-        return run(options(**values))
-    except (ValueError, ImportError, FileNotFoundError) as error:
-        print(f"ecoc: {error}", file=sys.stderr)
-        return 2
+        chosen = options(**values)
+        if isinstance(chosen, TrainOptions):
+            chosen.given = frozenset(values)
+        return run(chosen)
+    except (ValueError, ImportError) as error:
+        return _mistake(str(error))
+    except OSError as error:
+        return _mistake(f"{error.filename or 'the disk'}: {error.strerror or error}")
+    except KeyboardInterrupt:
+        print("ecoc: stopped", file=sys.stderr)
+        return 130
+
+
+def _mistake(message: str) -> int:
+    print(f"ecoc: {' '.join(message.split())}", file=sys.stderr)
+    return 2
 
 
 def _add_options(parser: argparse.ArgumentParser, options: type[Options]) -> None:
@@ -238,12 +257,18 @@ def _from_yaml(path: str | None, options: type[Options]) -> dict[str, Any]:
     try:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"--config {path} cannot be read: {error}") from error
-    known = {field.name for field in fields(options)}
-    if not isinstance(values, dict) or not {str(key).replace("-", "_") for key in values} <= known:
-        unknown = sorted({str(key) for key in values} - known) if isinstance(values, dict) else [str(values)[:40]]
-        raise ValueError(f"--config {path} has options that are unknown: {', '.join(unknown)}")
-    return {str(key).replace("-", "_"): value for key, value in values.items()}
+        raise ValueError(f"--config {path} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"--config {path} has no options: write one a line, such as hidden: 400")
+    return typed(options, values, f"--config {path}")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Mistakes on the command line are one line, like all others."""
+
+    def error(self, message: str) -> typing.NoReturn:
+        print(f"ecoc: {message} (see {self.prog} --help)", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """A trained language model in use: ``ecoc.load(run).suggest("...")``."""
 
-import json
+import os
 import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 from ecoc.data import Batches, encode_file, open_corpus
@@ -14,6 +16,7 @@ from ecoc.heads import ECOC
 from ecoc.metrics import evaluate, free_running
 from ecoc.training import run as runs
 from ecoc.training.checkpoint import save_weights
+from ecoc.training.journal import read_log
 
 _BATCH = 10  # columns that a text is cut into for scoring
 _FREE_ROWS = 50  # columns for feeding its own outputs: a step costs the same for all of them
@@ -38,6 +41,8 @@ class TrainedModel:
 
     def suggest(self, text: str, k: int = 5) -> list[tuple[str, float]]:
         """The k most probable next words after `text` with their probabilities; ``<unk>`` is not suggested."""
+        if k < 1:
+            raise ValueError(f"k must be at least 1, got {k}")
         with torch.no_grad():
             hidden, _ = self.model.hidden(self._prompt(text))
             size = self.model.head.vocab_size
@@ -58,13 +63,17 @@ class TrainedModel:
         seed: int | None = None,
     ) -> list[str]:
         """Texts that begin with `prompt`; see :class:`ecoc.options.GenerateOptions`."""
+        for name, number in (("tokens", tokens), ("count", count), ("beam", beam)):
+            if number is not None and number < 1:
+                raise ValueError(f"{name} must be at least 1, got {number}")
         start = self._prompt(prompt)
         typed = start[0, 1:].tolist()  # without the end of sentence that every text begins after
+        banned = torch.tensor([self.vocabulary.unk])
         if beam is not None:
-            found = [b.tokens for b in beam_search(self.model, start[0], tokens, max(beam, count))][:count]
+            beams = beam_search(self.model, start[0], tokens, max(beam, count), banned=banned)
+            found = [best.tokens for best in beams[:count]]
         else:
             generator = None if seed is None else torch.Generator().manual_seed(seed)
-            banned = torch.tensor([self.vocabulary.unk])
             sampling = Sampling(temperature, top_k, top_p)
             found = generate(self.model, start.expand(count, -1), tokens, sampling, generator, banned).tolist()
         return [self.vocabulary.text_of([*typed, *ids]) for ids in found]
@@ -92,18 +101,7 @@ class TrainedModel:
 
         With `free_steps` also how the loss grows over so many of its own outputs: :func:`ecoc.metrics.free_running`.
         """
-        with tempfile.TemporaryDirectory() as scratch:
-            if file is not None:
-                ids = encode_file(file, self.vocabulary, progress=progress)
-            else:
-                corpus = open_corpus(
-                    self.options.corpus,
-                    data_dir=data_dir or self.options.data_dir,
-                    cache=scratch,
-                    vocabulary=self.vocabulary,
-                    progress=progress,
-                )
-                ids = torch.from_numpy(corpus.split(split).copy()).numpy()
+        ids = self._ids(split, data_dir, progress) if file is None else encode_file(file, self.vocabulary, progress)
         rank = torch.argsort(torch.argsort(self.vocabulary.counts_tensor(), descending=True, stable=True))
         batches = Batches(ids, min(_BATCH, len(ids) - 1), self.options.bptt, drop_last=False)
         result = evaluate(self.model, batches, rank, progress=progress).as_dict() | self.sizes()
@@ -112,6 +110,19 @@ class TrainedModel:
             blocks, generator = Batches(ids, rows, free_steps + 1), torch.Generator().manual_seed(1)
             result["free_running"] = free_running(self.model, blocks, sampled, generator, progress)
         return result
+
+    def _ids(self, split: str, data_dir: str | None, progress: bool) -> np.ndarray:
+        """Ids of a split: those that training left beside the model, or read again from the corpus."""
+        where: dict[str, Any] = {"data_dir": data_dir or self.options.data_dir, "progress": progress}
+        if (self.folder / runs.DATA).is_dir() and os.access(self.folder / runs.DATA, os.W_OK):
+            names = ("tokeniser", "min_count", "max_size")
+            options = {name: getattr(self.options, name) for name in names}
+            corpus = open_corpus(self.options.corpus, cache=self.folder / runs.DATA, **where, **options)
+            if corpus.vocabulary.fingerprint == self.vocabulary.fingerprint:
+                return corpus.split(split)
+        with tempfile.TemporaryDirectory() as scratch:
+            corpus = open_corpus(self.options.corpus, cache=scratch, **where, vocabulary=self.vocabulary)
+            return corpus.split(split).copy()
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write what :meth:`from_pretrained` needs, and no more: nothing to resume from, no corpus."""
@@ -122,7 +133,7 @@ class TrainedModel:
         if any(folder.iterdir()):
             raise ValueError(f"{folder} is not empty: choose another folder")
         replace(self.parts, vectors=None).save(folder)
-        save_weights(self.model, folder / runs.BEST)
+        save_weights(self.model, folder / runs.BEST, self.vocabulary.fingerprint)
         if (self.folder / runs.LOG).exists():
             shutil.copy(self.folder / runs.LOG, folder / runs.LOG)
         runs.save_config(self.options, folder)
@@ -135,15 +146,18 @@ class TrainedModel:
     def sizes(self) -> dict[str, object]:
         """Parameters, bytes, and the time that training took."""
         parameters = self.model.num_parameters()
-        log = self.folder / runs.LOG
-        lines = log.read_text().splitlines() if log.exists() else []
-        epochs = [record for record in map(json.loads, lines) if record["event"] == "epoch"]
+        records = read_log(self.folder)
+        last: dict[str, object] = next((r for r in reversed(records) if r["event"] == "epoch"), {})
+        start: dict[str, object] = next((r for r in records if r["event"] == "start"), {})
         return {
             "decoder_parameters": parameters["decoder"],
             "parameters": sum(parameters.values()),
             "bytes": self.model.num_bytes(),
-            "cpu_seconds": epochs[-1]["cpu_seconds"] if epochs else None,
-            "peak_memory_bytes": epochs[-1].get("peak_memory_bytes") if epochs else None,
+            "cpu_seconds": last.get("cpu_seconds"),
+            "validation_cpu_seconds": last.get("validation_cpu_seconds"),
+            "preparation_cpu_seconds": start.get("cpu_seconds"),
+            "peak_memory_bytes": last.get("peak_memory_bytes"),
+            "epochs": last.get("epoch"),
         }
 
     def describe(self) -> str:
@@ -153,7 +167,14 @@ class TrainedModel:
         lines += [f"  {name}: {number:,} parameters" for name, number in parts.items()]
         lines += [f"  on disk: {self.model.num_bytes():,} bytes"]
         if isinstance(self.model.head, ECOC):
-            lines += [f"  objective: {self.model.head.objective}", f"  code: {self.model.head.codebook}"]
+            lines += [f"  objective: {self.model.head.objective}"]
+        if self.parts.codebook is not None:
+            lines += [f"  code: {self.parts.codebook}"]
+        for record in read_log(self.folder):
+            if record["event"] == "epoch":
+                modes = ", ".join(f"{value:.2f} ({mode})" for mode, value in record["valid_perplexity"].items())
+                seconds = f"{record['cpu_seconds']:,.0f} CPU seconds"
+                lines += [f"  epoch {record['epoch']}: valid perplexity {modes}, {seconds}"]
         return "\n".join(lines)
 
     def _prompt(self, text: str) -> torch.Tensor:

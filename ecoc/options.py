@@ -1,9 +1,24 @@
 """Options of the command line and of YAML files; plain Python, so that ``--help`` need not wait for torch."""
 
-from dataclasses import dataclass, fields
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
 
 HEADS = ("softmax", "sampled", "nce", "hierarchical", "adaptive", "differentiated", "ecoc", "hybrid")
 CODED = ("ecoc", "hybrid")
+KINDS = (
+    "semantic",
+    "random",
+    "bch",
+    "hadamard",
+    "convolutional",
+    "onehot",
+    "span-random",
+    "span-unigram",
+    "span-embedding",
+)
 
 # which heads an option is for; given with another head it is a mistake, not a wish
 _HEADS_OF_OPTION = {
@@ -148,6 +163,7 @@ class TrainOptions:
     overwrite: bool = False
 
     def __post_init__(self) -> None:
+        self.given: frozenset[str] | None = None  # what was typed; by default whatever differs from the defaults
         _one_of("head", self.head, HEADS)
         _one_of("input", self.input, (None, "token", "code"))
         _one_of("optimiser", self.optimiser, ("adamw", "sgd"))
@@ -158,17 +174,42 @@ class TrainOptions:
                 raise ValueError(
                     f"{flag(name)} is for --feeding {', '.join(policies)}, not for {self.feeding}: leave it out"
                 )
-        for name in ("layers", "hidden", "epochs", "batch", "bptt", "save_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{flag(name)} must be at least 1, got {getattr(self, name)}")
+        _one_of("objective", self.objective, (None, "likelihood", "bits", "span-mass", "span-max"))
+        _one_of("proposal", self.proposal, (None, "unigram", "random"))
+        _one_of("order", self.order, (None, "unigram", "random", "embedding"))
+        _one_of("tree", self.tree, (None, "two-level", "binary"))
+        _one_of("tokeniser", self.tokeniser, (None, "whitespace", "simple"))
+        _in_range(self, 1, math.inf, "layers", "hidden", "epochs", "batch", "bptt", "save_every", "threads")
+        _in_range(self, 1, 1_000_000, "bits", "samples", "mixture", "frequent", "min_count", "max_size")
+        _in_range(self, 1, 2, "predictor_layers")
+        _in_range(self, 0, math.inf, "weight_decay", "patience")
+        _in_range(self, 0, 2**63 - 1, "seed")
+        _in_range(self, 0, 0.99, "dropout", "recurrent_dropout")
+        _in_range(self, 1e-12, 1e6, "lr", "clip")
+        _in_range(self, 0.01, math.inf, "max_seconds")
+        if self.vectors == "":
+            raise ValueError("--vectors is empty: contexts, skipgram, a file, or several joined by +")
         if self.resume and self.overwrite:
             raise ValueError("--resume and --overwrite contradict each other: choose one")
         for name, heads in _HEADS_OF_OPTION.items():
             if getattr(self, name) is not None and self.head not in heads:
                 raise ValueError(f"{flag(name)} is for {', '.join(heads)}, not for --head {self.head}: leave it out")
+        self._check_together()
         for name in _CODE_OPTIONS:
             if getattr(self, name) is not None and not self.uses_code:
                 raise ValueError(f"--{name} needs a code: use --head ecoc or hybrid, or --input code")
+
+    def _check_together(self) -> None:
+        """Options that are right by themselves and make no sense together."""
+        by_span = (self.objective or "").startswith("span-")
+        if self.samples is not None and self.head in CODED and self.objective not in (None, "likelihood"):
+            raise ValueError(f"--samples is for --objective likelihood, not for {self.objective}: leave it out")
+        if self.mixture is not None and not by_span:
+            raise ValueError("--mixture is for --objective span-mass or span-max: leave it out")
+        if by_span and self.codebook in KINDS and not self.codebook.startswith("span-"):
+            raise ValueError(f"--objective {self.objective} needs a span code, not --codebook {self.codebook}")
+        if self.start_from_vectors and self.by_code:
+            raise ValueError("--start-from-vectors is for a table of embeddings: add --input token")
 
     @property
     def by_code(self) -> bool:
@@ -191,6 +232,45 @@ class TrainOptions:
 def flag(name: str) -> str:
     """A field's name as it is typed."""
     return "--" + name.replace("_", "-")
+
+
+def _in_range(options: object, lowest: float, highest: float, *names: str) -> None:
+    """Check numbers that are given; NaN is in no range."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and not lowest <= value <= highest:
+            limits = f"at least {lowest:g}" if highest == math.inf else f"from {lowest:g} to {highest:g}"
+            raise ValueError(f"{flag(name)} must be {limits}, got {value}")
+
+
+def typed(options: type, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Values of a file as what the options' fields are: names with _ or -, numbers also as text (YAML reads 1e-3 so).
+
+    Raises:
+        ValueError: A name is unknown, or a value is of another type.
+    """
+    hints = typing.get_type_hints(options)
+    known = [field.name for field in fields(options) if field.default is not MISSING]
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        name = str(key).replace("-", "_")
+        if name not in known:
+            raise ValueError(f"{where}: option {key} is unknown")
+        kinds = typing.get_args(hints[name]) or (hints[name],)
+        if value is None and type(None) in kinds:
+            result[name] = None
+            continue
+        kind = kinds[0]
+        try:
+            if kind is bool and not isinstance(value, bool):
+                raise ValueError
+            if isinstance(value, bool) != (kind is bool) or (kind is int and float(value) != int(value)):
+                raise ValueError
+            result[name] = kind(value)
+        except (TypeError, ValueError, OverflowError):
+            wanted = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}
+            raise ValueError(f"{where}: {key} must be {wanted[kind.__name__]}, got {value!r}") from None
+    return result
 
 
 def _one_of(name: str, value: str | None, choices: tuple[str | None, ...]) -> None:
@@ -271,7 +351,7 @@ class EvalOptions:
 
     Args:
         run: Folder of the run.
-        split: train, valid or test.
+        split: train, valid or test (the default).
         file: Another text file to evaluate on, instead of a split.
         data_dir: Where the corpus is, if it has moved since training.
         free_running: Also say how the loss grows when the model is fed this many of its own outputs.
@@ -280,7 +360,7 @@ class EvalOptions:
     """
 
     run: str
-    split: str = "test"
+    split: str | None = None
     file: str | None = None
     data_dir: str | None = None
     free_running: int | None = None
@@ -288,7 +368,9 @@ class EvalOptions:
     json: bool = False
 
     def __post_init__(self) -> None:
-        _one_of("split", self.split, ("train", "valid", "test"))
+        _one_of("split", self.split, (None, "train", "valid", "test"))
+        if self.file is not None and (self.split is not None or self.data_dir is not None):
+            raise ValueError("--file stands for the text: leave out --split and --data-dir")
         if self.free_running is not None and self.free_running < 1:
             raise ValueError(f"--free-running must be at least 1, got {self.free_running}")
         if self.sampled and self.free_running is None:
@@ -304,7 +386,7 @@ class GenerateOptions:
         prompt: Text to go on from; empty for the beginning of a sentence.
         tokens: How many tokens to add.
         count: How many texts.
-        temperature: 0 for the most probable word each time; above 1 for more surprise.
+        temperature: 0 for the most probable word each time; above 1 for more surprise; 0.8 by default.
         top_k: Choose among the k best words only.
         top_p: Choose among the fewest words that reach this probability.
         beam: Beam search of this width instead; prints its best texts.
@@ -315,7 +397,7 @@ class GenerateOptions:
     prompt: str = ""
     tokens: int = 50
     count: int = 1
-    temperature: float = 0.8
+    temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
     beam: int | None = None
@@ -324,8 +406,12 @@ class GenerateOptions:
     def __post_init__(self) -> None:
         if self.tokens < 1 or self.count < 1:
             raise ValueError("--tokens and --count must be at least 1")
-        if self.temperature < 0:
-            raise ValueError(f"--temperature must be at least 0, got {self.temperature}")
+        _in_range(self, 0, math.inf, "temperature")
+        _in_range(self, 1, math.inf, "top_k", "beam")
+        _in_range(self, 1e-9, 1, "top_p")
+        _in_range(self, 0, 2**63 - 1, "seed")
+        if self.beam is not None and (self.temperature, self.top_k, self.top_p) != (None, None, None):
+            raise ValueError("--beam searches and draws nothing: leave out --temperature, --top-k and --top-p")
 
 
 @dataclass

@@ -6,7 +6,6 @@ The corpus is read from the Python that runs this: nothing is downloaded. All th
 """
 
 import argparse
-import json
 from pathlib import Path
 
 from rich.console import Console
@@ -15,6 +14,7 @@ from rich.table import Table
 import ecoc
 from ecoc.options import TrainOptions
 from ecoc.training import train
+from ecoc.training.journal import read_log
 
 HEADS = {"ecoc": "ECOC, 512 bits", "softmax": "softmax"}
 PREFIX = "this method returns the"
@@ -55,10 +55,10 @@ def comparison(models: dict[str, ecoc.TrainedModel], console: Console) -> Table:
 
 def speed(model: ecoc.TrainedModel) -> dict[str, float]:
     """Tokens a second and passes over the text, from the log of a run."""
-    records = [json.loads(line) for line in (model.folder / "log.jsonl").read_text().splitlines()]
-    last = [record for record in records if record["event"] == "epoch"][-1]
+    last = [record for record in read_log(model.folder) if record["event"] == "epoch"][-1]
     tokens = last["step"] * model.options.batch * model.options.bptt
-    return {"rate": tokens / last["seconds"], "passes": tokens / float(model.vocabulary.counts_tensor().sum())}
+    seconds = last["seconds"] - last["validation_seconds"]
+    return {"rate": tokens / seconds, "passes": tokens / float(model.vocabulary.counts_tensor().sum())}
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """The command line: what it prints, how it fails."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ import pytest
 
 import ecoc
 from ecoc.cli import COMMANDS, _field_help, main
+from ecoc.options import TrainOptions, typed
 from tests.training.tiny import trained, write_corpus
 
 
@@ -111,6 +113,44 @@ BAD_LINES = {
     ),
     "a policy's option for another": (["train", "--mixing", "0.5"], "--mixing is for --feeding scheduled"),
     "nothing to run freely": (["eval", "x", "--free-running", "0"], "--free-running must be at least 1"),
+    **{
+        f"{name} {value}": (["train", f"--{name}={value}"], f"--{name} must be ")
+        for name, value in [
+            ("max-seconds", "0"),
+            ("max-seconds", "nan"),
+            ("threads", "0"),
+            ("patience", "-1"),
+            ("clip", "0"),
+            ("clip", "nan"),
+            ("lr", "0"),
+            ("lr", "1e9"),
+            ("bits", "0"),
+            ("bits", "100000000"),
+            ("dropout", "1"),
+            ("seed", "-1"),
+            ("predictor-layers", "3"),
+        ]
+    },
+    "not a number": (["train", "--hidden", "abc"], "argument --hidden: invalid int value: 'abc'"),
+    "no run given": (["eval"], "the following arguments are required: RUN"),
+    "unknown objective": (["train", "--objective", "foo"], "--objective foo is unknown: choose one of likelihood"),
+    "spans without a span code": (
+        ["train", "--objective", "span-mass", "--codebook", "semantic"],
+        "--objective span-mass needs a span code",
+    ),
+    "samples that nothing draws": (["train", "--objective", "bits", "--samples", "9"], "--samples is for --objective"),
+    "vectors that nothing starts from": (["train", "--start-from-vectors"], "add --input token"),
+    "two texts": (["eval", "x", "--file", "y", "--split", "valid"], "--file stands for the text"),
+    "beam and draws": (["generate", "x", "--beam", "3", "--top-k", "5"], "--beam searches and draws nothing"),
+    "beam of nothing": (["generate", "x", "--beam", "0"], "--beam must be at least 1"),
+    "a file in the way": (
+        ["train", "--corpus", "{corpus}", "--out", "corpus/train.txt/run"],
+        "corpus/train.txt",
+    ),
+    "a batch larger than the text": (
+        ["train", "--corpus", "{corpus}", "--out", "x", "--bits", "24", "--batch", "100000"],
+        "batch_size must be 1 to",
+    ),
     "config that is none": (["train", "--config", "nothing.yaml"], "--config nothing.yaml cannot be read"),
 }
 
@@ -122,7 +162,11 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     corpus = write_corpus(tmp_path / "corpus")
     monkeypatch.chdir(tmp_path)
     line, message = BAD_LINES[bad]
-    assert main([word.format(corpus=corpus) for word in line]) == 2
+    try:
+        code = main([word.format(corpus=corpus) for word in line])
+    except SystemExit as stopped:
+        code = stopped.code
+    assert code == 2
     shown = [text for text in capsys.readouterr().err.splitlines() if text.startswith("ecoc: ")]
     assert len(shown) == 1 and message in shown[0]
     assert [path.name for path in tmp_path.iterdir()] == ["corpus"]  # nothing is left behind
@@ -135,9 +179,94 @@ def test_options_come_from_yaml_and_flags_win(tmp_path: Path, capsys: pytest.Cap
     assert main(["train", "--config", str(config), "--out", str(tmp_path / "run"), "--hidden", "12"]) == 0
     stored = json.loads((tmp_path / "run" / "config.json").read_text())
     assert stored["hidden"] == 12 and stored["bits"] == 24 and stored["save_every"] == 50
-    config.write_text("hiden: 3\n")
-    assert main(["train", "--config", str(config)]) == 2
-    assert "options that are unknown: hiden" in capsys.readouterr().err
+
+
+BAD_CONFIGS = {
+    "hiden: 3": "option hiden is unknown",
+    "max-seconds: 3\nfoo: 1": "option foo is unknown",
+    "hidden: abc": "hidden must be a whole number, got 'abc'",
+    "hidden:": "hidden must be a whole number, got None",
+    "batch: 20.5": "batch must be a whole number, got 20.5",
+    "dropout: none": "dropout must be a number, got 'none'",
+    "epochs: true": "epochs must be a whole number, got True",
+    "tie: 'no'": "tie must be true or false, got 'no'",
+    "a list": "has no options: write one a line",
+    "hidden: [": "cannot be read",
+}
+
+
+@pytest.mark.parametrize("text", BAD_CONFIGS)
+def test_a_mistake_in_a_config_is_one_line_too(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.yaml").write_text(text)
+    assert main(["train", "--config", str(tmp_path / "run.yaml")]) == 2
+    shown = capsys.readouterr().err.splitlines()
+    assert len(shown) == 1 and shown[0].startswith("ecoc: --config") and BAD_CONFIGS[text] in shown[0]
+
+
+def test_numbers_that_yaml_takes_for_text_are_numbers(tmp_path: Path) -> None:
+    values = typed(TrainOptions, {"lr": "1e-3", "batch": 20.0, "max-seconds": 5, "temperature": 0.5}, "here")
+    assert values == {"lr": 0.001, "batch": 20, "max_seconds": 5.0, "temperature": "0.5"}
+
+
+DAMAGE = {
+    "best.safetensors": ["cut", "flip", "another run's"],
+    "last.ckpt": ["cut", "flip", "another run's"],
+    "vocabulary.json": ["cut", "another run's"],
+    "codebook.safetensors": ["cut", "flip", "another run's", "gone"],
+    "config.json": ["cut"],
+}
+
+
+@pytest.mark.parametrize(("name", "damage"), [(name, damage) for name, kinds in DAMAGE.items() for damage in kinds])
+def test_a_damaged_or_foreign_file_is_one_line(
+    name: str, damage: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(run, tmp_path / "copy")
+    content = (copy / name).read_bytes()
+    if damage == "cut":
+        (copy / name).write_bytes(content[: len(content) // 2])
+    elif damage == "flip":
+        place = len(content) * 2 // 3
+        (copy / name).write_bytes(content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :])
+    elif damage == "gone":
+        (copy / name).unlink()
+    else:
+        other = trained(tmp_path / "other", max_size=25, hidden=12, epochs=1)
+        shutil.copy(other / name, copy / name)
+    line = ["train", "--resume", "--out", str(copy)] if name == "last.ckpt" else ["suggest", str(copy), "w1"]
+    assert main(line) == 2
+    shown = [text for text in capsys.readouterr().err.splitlines() if text.startswith("ecoc: ")]
+    assert len(shown) == 1 and (name in shown[0] or "does not fit" in shown[0] or "vocabulary" in shown[0])
+
+
+def test_a_log_that_a_kill_cut_off_does_not_matter(run: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(run, tmp_path / "copy")
+    log = copy / "log.jsonl"
+    log.write_text(log.read_text() + '5\n{"a": 1}\n{"event": "epo')
+    assert ecoc.load(copy).sizes() == ecoc.load(run).sizes()
+
+
+def test_an_interrupt_outside_training_is_one_line(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ecoc.language.evaluate", interrupted)
+    assert main(["eval", str(run)]) == 130
+    assert capsys.readouterr().err.endswith("ecoc: stopped\n")
+
+
+def test_codebook_build_does_not_replace_a_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["codebook", "build", "--out", str(run), "--overwrite"]) == 2
+    assert "so --overwrite leaves it alone" in capsys.readouterr().err and (run / "best.safetensors").exists()
+
+
+def test_evaluation_reads_the_ids_that_training_left(run: Path, tmp_path: Path) -> None:
+    scores = ecoc.load(run).evaluate("test")
+    ecoc.load(run).save_pretrained(tmp_path / "shared")
+    again = ecoc.load(tmp_path / "shared").evaluate("test")  # these ids are made anew
+    assert scores == again
 
 
 def test_a_saved_model_is_the_run_without_what_only_training_needs(run: Path, tmp_path: Path) -> None:

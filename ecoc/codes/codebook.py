@@ -211,12 +211,13 @@ class Codebook:
         spans = self.spans and Spans(*(x.to(device) for x in (self.spans.first, self.spans.last, self.spans.owner)))
         return Codebook(self.kind, self.bits, self.packed.to(device), self.rank.to(device), spans, self.trellis)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a safetensors file; a reader never sees half of it."""
+    def save(self, path: str | os.PathLike[str], words: str = "") -> None:
+        """Write a safetensors file; a reader never sees half of it. `words` says which vocabulary it is for."""
         tensors = {"packed": self.packed, "rank": self.rank}
         if self.spans is not None:
             tensors |= {"first": self.spans.first, "last": self.spans.last, "owner": self.spans.owner}
         metadata = {"format": FORMAT, "kind": self.kind, "bits": str(self.bits), "fingerprint": self.fingerprint}
+        metadata["words"] = words
         if self.trellis is not None:
             metadata["constraint"] = str(self.trellis.constraint)
         temporary = Path(f"{os.fspath(path)}.tmp{os.getpid()}")
@@ -227,8 +228,8 @@ class Codebook:
             temporary.unlink(missing_ok=True)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Codebook":
-        """Read what :meth:`save` wrote; a damaged or foreign file raises a ValueError."""
+    def load(cls, path: str | os.PathLike[str], words: str = "") -> "Codebook":
+        """Read what :meth:`save` wrote; a damaged or foreign file, or one for other words, raises a ValueError."""
         path = os.fspath(path)
         try:
             with safe_open(path, framework="pt") as file:
@@ -238,6 +239,8 @@ class Codebook:
             raise ValueError(f"{path} is damaged or no codebook ({error}): build it again") from error
         if metadata.get("format") != FORMAT:
             raise ValueError(f"{path} is no codebook of this version (format {metadata.get('format')!r})")
+        if words and metadata.get("words") != words:
+            raise ValueError(f"{path} is a code for another vocabulary: build it again for these words")
         try:
             spans = Spans(tensors["first"], tensors["last"], tensors["owner"]) if "owner" in tensors else None
             trellis = Trellis(int(metadata["constraint"])) if "constraint" in metadata else None

@@ -101,7 +101,13 @@ class Beam:
 
 @torch.no_grad()
 def beam_search(
-    model: LanguageModel, prompt: Tensor, tokens: int, width: int = 5, end: int | None = None, length_power: float = 0.0
+    model: LanguageModel,
+    prompt: Tensor,
+    tokens: int,
+    width: int = 5,
+    end: int | None = None,
+    length_power: float = 0.0,
+    banned: Tensor | None = None,
 ) -> list[Beam]:
     """The `width` best continuations of one prompt ``(time,)``, best first.
 
@@ -112,22 +118,22 @@ def beam_search(
         width: Beams kept.
         end: Token that finishes a continuation (it is kept in it).
         length_power: A beam's score is its log probability over its length to this power: 0 for the plain one.
+        banned: Ids never to choose, such as that of ``<unk>``.
     """
     hidden, state = read(model, prompt.unsqueeze(0))
-    total = hidden.new_zeros(1)
-    sequences = prompt.new_empty(1, 0)
+    total, sequences = hidden.new_zeros(1), prompt.new_empty(1, 0)
     finished: list[Beam] = []
     width = min(width, model.head.vocab_size)
+    # one more than the width, and the banned: if those and the end are among them there are still enough to go on with
+    looked_at = min(width + 1 + (0 if banned is None else len(banned)), model.head.vocab_size)
     for length in range(1, tokens + 1):
-        # one more than the width: if the end is among them there are still enough to go on with
-        log_probs, ids = model.head.topk(hidden, min(width + 1, model.head.vocab_size))
+        log_probs, ids = model.head.topk(hidden, looked_at)
         candidates = (total.unsqueeze(1) + log_probs).flatten()
         order = candidates.argsort(descending=True)
-        origin, token = order // ids.shape[1], ids.flatten()[order]
-        ends = token == end if end is not None else torch.zeros_like(token, dtype=torch.bool)
-        if length == tokens:
-            ends = torch.ones_like(ends)
-        best = candidates[order]
+        if banned is not None:
+            order = order[~torch.isin(ids.flatten()[order], banned)]
+        origin, token, best = order // ids.shape[1], ids.flatten()[order], candidates[order]
+        ends = (token == (-1 if end is None else end)) | (length == tokens)
         for place in ends[:width].nonzero().flatten().tolist():
             words = [*sequences[origin[place]].tolist(), int(token[place])]
             finished.append(Beam(words, float(best[place]), float(best[place]) / length**length_power))

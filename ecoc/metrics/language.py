@@ -112,10 +112,11 @@ class Scorer:
 
 
 def band_names(vocab_size: int) -> list[str]:
-    """Names of the bands of frequency, such as ``101-1000``."""
+    """Names of the bands of frequency, such as ``101-1000``; the last ends at the rarest word."""
     starts = [1, *(edge + 1 for edge in BANDS)]
     ends = [*BANDS, vocab_size]
-    return [f"{start}-{end}" for start, end in zip(starts, ends, strict=True)]
+    bands = zip(starts, ends, strict=True)
+    return [f"{start}-{min(end, vocab_size)}" for start, end in bands if start <= vocab_size]
 
 
 @torch.no_grad()

@@ -71,8 +71,7 @@ class VariationalLSTM(nn.Module):
             if recurrent is not None:
                 outputs, (h, c) = stepwise(layer, outputs, (h, c), recurrent)
             else:
-                outputs, (h, c) = layer(outputs, (h.unsqueeze(0), c.unsqueeze(0)))
-                h, c = h.squeeze(0), c.squeeze(0)
+                outputs, (h, c) = fused(layer, outputs, (h, c))
             last.append((h, c))
         outputs = outputs if masks.outputs is None else outputs * masks.outputs.unsqueeze(1)
         return outputs, (torch.stack([h for h, _ in last]), torch.stack([c for _, c in last]))
@@ -114,3 +113,14 @@ def stepwise(layer: nn.LSTM, inputs: Tensor, state: State, mask: Tensor) -> tupl
         h = out.sigmoid() * c.tanh()
         outputs.append(h)
     return torch.stack(outputs, 1), (h, c)
+
+
+def fused(layer: nn.LSTM, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+    """One layer in one call."""
+    h, c = state
+    # under autocast a CPU without bf16 has no such LSTM; a GPU has
+    with torch.autocast(inputs.device.type, enabled=torch.is_autocast_enabled() and inputs.device.type != "cpu"):
+        if inputs.device.type == "cpu":
+            inputs, h, c = (x.to(layer.get_parameter("weight_hh_l0").dtype) for x in (inputs, h, c))
+        outputs, (h, c) = layer(inputs, (h.unsqueeze(0), c.unsqueeze(0)))
+    return outputs, (h.squeeze(0), c.squeeze(0))

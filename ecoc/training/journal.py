@@ -48,17 +48,21 @@ class Journal:
         self.task = self.bar.add_task("training", total=1.0, numbers="")
         self.board: Any = None
         if options.tensorboard and enabled:
-            self.board = _tensorboard(folder)
+            self.board = _tensorboard()
         self.recent: list[float] = []
         self._tokens, self._since = 0, time.perf_counter()
 
     def __enter__(self) -> "Journal":
+        if self.board is not None:
+            self.board = self.board(str(self.path.parent / "tensorboard"))
         self.bar.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None:
+            self.bar.update(self.task, completed=1.0)
         self.bar.__exit__(kind, error, trace)
         if self.board is not None:
             self.board.close()
@@ -80,7 +84,7 @@ class Journal:
         mean = sum(self.recent) / len(self.recent)
         rate = self._tokens / max(1e-9, time.perf_counter() - self._since)
         perplexity = f", training perplexity {math.exp(min(20, mean)):,.0f}" if self.loss_is_nll else ""
-        epoch = min(self.options.epochs, 1 + step // self.steps)
+        epoch = 1 + (step - 1) // self.steps
         self.bar.update(
             self.task,
             description=f"epoch {epoch}/{self.options.epochs}",
@@ -90,6 +94,10 @@ class Journal:
         if step % EVERY == 0:
             self._write({"event": "step", "step": step, "loss": mean, "tokens_per_second": round(rate)})
             self.recent, self._tokens, self._since = [], 0, time.perf_counter()
+
+    def validating(self) -> None:
+        """Before the validation at an epoch's end."""
+        self.bar.update(self.task, numbers="validating")
 
     def epoch(
         self,
@@ -110,6 +118,8 @@ class Journal:
             "lr": lr,
             "seconds": round(sums["seconds"], 2),
             "cpu_seconds": round(sums["cpu_seconds"], 2),
+            "validation_seconds": round(sums["validation_seconds"], 2),
+            "validation_cpu_seconds": round(sums["validation_cpu_seconds"], 2),
             "peak_memory_bytes": sums["peak_memory_bytes"],
         }
         if feeding is not None:
@@ -118,6 +128,7 @@ class Journal:
             if feeding.uses_temperature:
                 record["temperature"] = float(torch.as_tensor(feeding.temperature).detach())
         self._write(record)
+        self._tokens, self._since = 0, time.perf_counter()  # the rate is that of steps, not of validation
         modes = ", ".join(f"{value:.2f} ({mode})" for mode, value in perplexity.items())
         if not self.bar.disable:
             self.bar.console.print(
@@ -125,12 +136,12 @@ class Journal:
                 f"{record['cpu_seconds']:.0f} CPU seconds"
             )
 
-    def rewind(self, step: int) -> None:
-        """Forget what was written after `step`: those steps are taken again."""
+    def rewind(self, epoch: int, step: int) -> None:
+        """Forget what was written after `step` in all and `epoch` whole ones: those steps are taken again."""
         if self.enabled and self.path.exists():
-            kept = [line for line in self.path.read_text().splitlines() if _step_of(line) <= step]
+            kept = [r for r in read_log(self.path.parent) if r["step"] <= step and r.get("epoch", 0) <= epoch]
             with written_whole(self.path) as temporary:
-                temporary.write_text("".join(f"{line}\n" for line in kept))
+                temporary.write_text("".join(f"{json.dumps(record)}\n" for record in kept))
 
     def _write(self, record: dict[str, Any]) -> None:
         if not self.enabled:
@@ -139,21 +150,30 @@ class Journal:
             file.write(json.dumps(record) + "\n")
         if self.board is not None:
             for name, value in record.items():
-                if isinstance(value, float):
-                    self.board.add_scalar(f"{record['event']}/{name}", value, record["step"])
+                for part, number in (value if isinstance(value, dict) else {"": value}).items():
+                    if isinstance(number, float):
+                        label = "/".join(filter(None, (record["event"], name, part)))
+                        self.board.add_scalar(label, number, record["step"])
 
 
-def _step_of(line: str) -> float:
-    """Step of a line of the log; a line cut off by a kill counts as later than all."""
-    try:
-        return int(json.loads(line)["step"])
-    except (json.JSONDecodeError, KeyError):
-        return math.inf
-
-
-def _tensorboard(folder: Path) -> Any:
+def _tensorboard() -> Any:
+    """TensorBoard's writer; its folder is made when the run has its own."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise ValueError('--tensorboard needs the package: pip install "ecoc[tensorboard]"') from error
-    return SummaryWriter(str(folder / "tensorboard"))
+    return SummaryWriter
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """Lines of a run's log; one that a kill cut off, or that is no record, is left out."""
+    path = folder / NAME
+    records = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(record, dict) and isinstance(record.get("step"), int) and "event" in record:
+            records.append(record)
+    return records

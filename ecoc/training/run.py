@@ -11,6 +11,7 @@ log.jsonl              a line an epoch, and one a few hundred steps
 """
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from ecoc import codes, feeding, heads
@@ -27,11 +28,11 @@ from ecoc.codes import Codebook, WordVectors
 from ecoc.data import Vocabulary
 from ecoc.feeding import Policy
 from ecoc.models import CodeEmbedding, LanguageModel, TokenEmbedding, VariationalLSTM
-from ecoc.options import CODED, TrainOptions
-from ecoc.training.checkpoint import load_weights, written_whole
+from ecoc.options import CODED, TrainOptions, typed
+from ecoc.training.checkpoint import load_tensor, load_weights, written_whole
 
 CONFIG, VOCABULARY, CODEBOOK, ORDER = "config.json", "vocabulary.json", "codebook.safetensors", "order.safetensors"
-VECTORS = "vectors.safetensors"
+VECTORS, DATA, TENSORBOARD = "vectors.safetensors", "data", "tensorboard"
 BEST, LAST, LOG = "best.safetensors", "last.ckpt", "log.jsonl"
 
 
@@ -48,7 +49,7 @@ class Parts:
         """Write all of it into a run's folder."""
         self.vocabulary.save(folder / VOCABULARY)
         if self.codebook is not None:
-            self.codebook.save(folder / CODEBOOK)
+            self.codebook.save(folder / CODEBOOK, self.vocabulary.fingerprint)
         for name, tensor in ((ORDER, self.order), (VECTORS, self.vectors)):
             if tensor is not None:
                 with written_whole(folder / name) as temporary:
@@ -57,17 +58,11 @@ class Parts:
     @classmethod
     def load(cls, folder: Path) -> "Parts":
         """Read what :meth:`save` wrote."""
-        codebook = Codebook.load(folder / CODEBOOK) if (folder / CODEBOOK).exists() else None
-        order, vectors = (
-            load_file(folder / name)["tensor"] if (folder / name).exists() else None for name in (ORDER, VECTORS)
-        )
-        parts = cls(Vocabulary.load(folder / VOCABULARY), codebook, order, vectors)
-        size = None if codebook is None else codebook.vocab_size
-        if size is not None and size > len(parts.vocabulary):
-            raise ValueError(
-                f"{folder}: codebook of {size} words for {len(parts.vocabulary)}: these are two runs' files"
-            )
-        return parts
+        vocabulary = Vocabulary.load(folder / VOCABULARY)
+        codebook = None
+        if (folder / CODEBOOK).exists():
+            codebook = Codebook.load(folder / CODEBOOK, vocabulary.fingerprint)
+        return cls(vocabulary, codebook, load_tensor(folder / ORDER), load_tensor(folder / VECTORS))
 
 
 def load_code(folder: Path) -> tuple[Vocabulary, Codebook]:
@@ -95,8 +90,10 @@ def new_folder(folder: Path, overwrite: bool, mark: str) -> Iterator[Path]:
         if not overwrite:
             resume = "--resume goes on with it, " if mark == CONFIG else ""
             raise ValueError(f"{folder} exists: {resume}--overwrite replaces it; or choose another --out")
-        if not (folder / mark).is_file():
-            raise ValueError(f"{folder} has no {mark}, so --overwrite leaves it alone: choose another --out")
+        others = [path.name for path in folder.iterdir() if not _is_ours(path, mark)]
+        if others or not (folder / mark).is_file():
+            what = f"has {others[0]}" if others else f"has no {mark}"
+            raise ValueError(f"{folder} {what}, so --overwrite leaves it alone: choose another --out")
     new = unfinished(folder)
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
@@ -107,6 +104,15 @@ def new_folder(folder: Path, overwrite: bool, mark: str) -> Iterator[Path]:
         new.rename(folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)
+
+
+def _is_ours(path: Path, mark: str) -> bool:
+    """Whether a file or folder in a run's folder (mark: its config) or a codebook's is one that we wrote."""
+    code = (VOCABULARY, CODEBOOK)
+    names = code if mark == CODEBOOK else (*code, CONFIG, ORDER, VECTORS, BEST, LAST, LOG, TENSORBOARD)
+    if mark == CONFIG and path.name == DATA:
+        return all(re.search(r"-[0-9a-f]{16}$|\.unfinished$", below.name) for below in path.iterdir())
+    return re.sub(r"\.tmp\d+$", "", path.name) in names
 
 
 def unfinished(folder: Path) -> Path:
@@ -189,6 +195,8 @@ def _rest_of_hybrid(options: TrainOptions, counts: Tensor) -> Tensor:
 
 def build_model(options: TrainOptions, parts: Parts) -> LanguageModel:
     """The model, with weights as they start."""
+    if options.uses_code and parts.codebook is None:
+        raise ValueError(f"{CODEBOOK} is missing, which --head {options.head} needs: train again, or use another run")
     size, vocabulary = options.hidden, parts.vocabulary
     wanted = {
         "samples": options.samples,
@@ -243,8 +251,9 @@ def load_config(folder: Path) -> TrainOptions:
     if not path.is_file():
         raise ValueError(f"{folder} has no {CONFIG}: it is no run")
     try:
-        return TrainOptions(**json.loads(path.read_text(encoding="utf-8")))
-    except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return TrainOptions(**typed(TrainOptions, stored, str(path)))
+    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError) as error:
         raise ValueError(f"{path} is damaged ({error}): train again, or use another run") from error
 
 
@@ -252,7 +261,7 @@ def load_model(folder: Path) -> tuple[LanguageModel, Parts, TrainOptions]:
     """A trained model in evaluation mode, its parts and options."""
     options, parts = load_config(folder), Parts.load(folder)
     if not (folder / BEST).is_file():
-        raise ValueError(f"{folder} has no {BEST} yet: training has not finished its first epoch")
+        raise ValueError(f"{folder} has no {BEST}: its training has not finished an epoch, or the file was lost")
     model = build_model(options, parts)
-    load_weights(model, folder / BEST)
+    load_weights(model, folder / BEST, parts.vocabulary.fingerprint)
     return model.eval(), parts, options

@@ -6,6 +6,7 @@ import resource
 import signal
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
@@ -41,22 +42,24 @@ def train(options: TrainOptions, progress: bool = True) -> Path:
     """Train (or go on training) the run that the options describe; returns its folder."""
     folder = Path(options.out)
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if options.resume:
+        options = _stored(options, folder)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     with _processes(world):
         if options.resume:
-            options = _stored(options, folder)
-            corpus, model, took = _built(options, folder, rank, world, progress and rank == 0)
+            if rank == 0:
+                _sweep(folder)
+            trainer, took = _built(options, folder, folder, (rank, world), progress and rank == 0)
         else:
             with (
                 runs.new_folder(folder, options.overwrite, runs.CONFIG)
                 if rank == 0
                 else nullcontext(runs.unfinished(folder))
             ) as new:
-                corpus, model, took = _built(options, new, rank, world, progress and rank == 0)
+                trainer, took = _built(options, new, folder, (rank, world), progress and rank == 0)
                 if world > 1:  # the folder gets its name when all have read it
                     torch.distributed.barrier()
-        trainer = Trainer(options, corpus, model, folder, (rank, world), progress)
         if options.resume and (folder / runs.LAST).exists():
             trainer.restore(load_checkpoint(folder / runs.LAST))
         else:
@@ -66,14 +69,24 @@ def train(options: TrainOptions, progress: bool = True) -> Path:
 
 
 def _built(
-    options: TrainOptions, folder: Path, rank: int, world: int, progress: bool
-) -> tuple[Corpus, LanguageModel, dict[str, float]]:
-    """Corpus and model as they start, and how long that took."""
+    options: TrainOptions, source: Path, folder: Path, shard: tuple[int, int], progress: bool
+) -> tuple["Trainer", dict[str, float]]:
+    """A trainer of the run in `folder` from the parts in `source`, and how long making them took."""
     clock = time.perf_counter(), time.process_time()
-    corpus, parts = prepared(options, folder, rank, world, progress)
+    corpus, parts = prepared(options, source, *shard, progress)
     took = {"seconds": time.perf_counter() - clock[0], "cpu_seconds": time.process_time() - clock[1]}
+    if corpus.vocabulary.fingerprint != parts.vocabulary.fingerprint:
+        raise ValueError(
+            f"the words of {options.corpus} are not those of {folder}: its text has changed, start another"
+        )
     torch.manual_seed(options.seed)
-    return corpus, runs.build_model(options, parts), took
+    return Trainer(options, corpus, runs.build_model(options, parts), folder, shard, progress), took
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a kill left of files that were being written."""
+    for path in folder.glob("*.tmp*"):
+        path.unlink()
 
 
 class Trainer:
@@ -106,7 +119,8 @@ class Trainer:
         self.state: State | None = None
         self.position = {"epoch": 0, "step": 0}  # epochs done, and steps done in this one
         self.sums = {"loss": 0.0, "steps": 0, "seconds": 0.0, "cpu_seconds": 0.0, "peak_memory_bytes": 0}
-        self.sums |= {"fed": 0, "changed": 0}
+        self.sums |= {"fed": 0, "changed": 0, "validation_seconds": 0.0, "validation_cpu_seconds": 0.0}
+        self._everyones_seconds = 0.0  # of several processes, the first one's clock counts
         self.valid_losses: list[float] = []
         self.asked_to_stop = False
         self._clock = time.perf_counter(), time.process_time()
@@ -166,10 +180,19 @@ class Trainer:
                 f"gradient not finite at step {self._steps_done()}: lower --lr (now {self.options.learning_rate})"
             )
         self.optimiser.step()
-        shown = loss.detach()
-        if self.shard[1] > 1:  # each process has its own rows; the log has all of them
-            torch.distributed.all_reduce(shown)
-        return float(shown) / self.shard[1]
+        return self._agreed(loss.detach())
+
+    def _agreed(self, loss: torch.Tensor) -> float:
+        """The loss over the rows of all processes; they also agree on the time, and on whether to stop."""
+        rank, world = self.shard
+        if world == 1:
+            return float(loss)
+        seconds = self._own_seconds() if rank == 0 else 0.0
+        shared = torch.tensor([float(loss), seconds, float(self.asked_to_stop)], dtype=torch.float64)
+        torch.distributed.all_reduce(shared)
+        self._everyones_seconds = float(shared[1])
+        self.asked_to_stop = bool(shared[2])
+        return float(shared[0]) / world
 
     def _factor(self) -> float:
         if self.options.lr_schedule == "one-cycle":
@@ -181,15 +204,21 @@ class Trainer:
         steps = self._steps_done()
         self.position = {"epoch": self.position["epoch"] + 1, "step": 0}
         self.state = None
-        batches = Batches(self.corpus.valid, EVALUATION_BATCH, self.options.bptt, drop_last=False)
+        self._tick()
+        before = dict(self.sums)
+        self.journal.validating()
+        rows = min(EVALUATION_BATCH, len(self.corpus.valid) - 1)
+        batches = Batches(self.corpus.valid, rows, self.options.bptt, drop_last=False)
         if isinstance(self.model.head, ECOC | Hybrid) and self.options.objective == "bits":
             self._calibrate(self.model.head)
         scores = evaluate(self.model, batches, thorough=False)
         loss = scores.nll["normalised"] / scores.tokens
         if self.shard[0] == 0 and loss < min(self.valid_losses, default=math.inf):
-            save_weights(self.model, self.folder / runs.BEST)
+            save_weights(self.model, self.folder / runs.BEST, self.corpus.vocabulary.fingerprint)
         self.valid_losses.append(loss)
         self._tick()
+        for name in ("seconds", "cpu_seconds"):
+            self.sums[f"validation_{name}"] += self.sums[name] - before[name]
         self.journal.epoch(self.position["epoch"], steps, self.sums, scores.perplexity(), lr, self.model.feeding)
         self.sums |= {"loss": 0.0, "steps": 0, "fed": 0, "changed": 0}
         self._save()
@@ -211,7 +240,11 @@ class Trainer:
         return self.position["epoch"] * len(self.batches) + self.position["step"]
 
     def _elapsed(self) -> float:
-        return self.sums["seconds"] + time.perf_counter() - self._clock[0]
+        """Seconds of training, without validation."""
+        return self._own_seconds() if self.shard[1] == 1 else self._everyones_seconds
+
+    def _own_seconds(self) -> float:
+        return self.sums["seconds"] - self.sums["validation_seconds"] + time.perf_counter() - self._clock[0]
 
     def _tick(self) -> None:
         """Add the time since the last look to the sums."""
@@ -237,22 +270,34 @@ class Trainer:
                 "valid_losses": self.valid_losses,
                 "recent": self.journal.recent,
                 "world": self.shard[1],
+                "text": self._text(),
             },
             self.folder / runs.LAST,
         )
+
+    def _text(self) -> int:
+        """A sum over the training text, to notice when it is another."""
+        return zlib.crc32(self.corpus.train.data)
 
     def restore(self, checkpoint: dict[str, Any]) -> None:
         """Go back to where a checkpoint was written."""
         if checkpoint["world"] != self.shard[1]:
             raise ValueError(f"--resume needs {checkpoint['world']} processes, as before, got {self.shard[1]}")
-        self.model.load_state_dict(checkpoint["model"])
+        try:
+            self.model.load_state_dict(checkpoint["model"])
+        except RuntimeError as error:
+            reason = str(error).splitlines()[-1].strip()
+            raise ValueError(f"{self.folder / runs.LAST} does not fit the run ({reason}): is it another's?") from error
+        if checkpoint["text"] != self._text():
+            raise ValueError(f"the text of {self.options.corpus} has changed since {self.folder}: start another run")
         self.optimiser.load_state_dict(checkpoint["optimiser"])
         torch.set_rng_state(checkpoint["random"])
         self.state = checkpoint["state"]
         self.position, self.sums = checkpoint["position"], checkpoint["sums"]
         self.valid_losses = checkpoint["valid_losses"]
         self.journal.recent = checkpoint["recent"]
-        self.journal.rewind(self._steps_done())
+        self._everyones_seconds = self._own_seconds()
+        self.journal.rewind(self.position["epoch"], self._steps_done())
 
 
 def _optimiser(options: TrainOptions, model: LanguageModel) -> torch.optim.Optimizer:
@@ -270,7 +315,8 @@ def _stored(given: TrainOptions, folder: Path) -> TrainOptions:
     free = {"out", "resume", "overwrite", "threads", "data_dir", "save_every"}
     for field in fields(TrainOptions):
         mine, old = getattr(given, field.name), getattr(stored, field.name)
-        if field.name not in free and mine not in (old, getattr(standard, field.name)):
+        typed = mine != getattr(standard, field.name) if given.given is None else field.name in given.given
+        if field.name not in free and typed and mine != old:
             raise ValueError(
                 f"{flag(field.name)} {mine} differs from the run's {old}: leave it out, or start another run"
             )

@@ -67,6 +67,30 @@ def test_one_mask_a_sequence() -> None:
     assert torch.equal(outputs, plain * leaving.unsqueeze(1))
 
 
+def test_outputs_are_dropped_but_the_state_that_goes_on_is_not() -> None:
+    model = lstm(dropout=0.5)
+    outputs, (h, _) = model(torch.randn(50, T, E, dtype=torch.float64))
+    kept = outputs != 0
+    assert torch.equal(kept, kept[:, :1].expand_as(kept))  # the same at every step
+    assert 0.3 < kept.double().mean() < 0.7
+    assert (h != 0).all()
+    last_kept = kept[:, -1]
+    torch.testing.assert_close(outputs[:, -1][last_kept], 2 * h[-1][last_kept], rtol=1e-12, atol=1e-12)
+
+
+def test_forget_gates_start_open() -> None:
+    model = VariationalLSTM(E, H, 2)
+    torch.manual_seed(5)
+    model.reset_parameters()
+    torch.manual_seed(5)
+    opened = torch.tensor([0.0, 1.0, 0.0, 0.0]).repeat_interleave(H)  # gates i, f, g, o
+    for layer, size in zip(model.layers, (E, H), strict=True):
+        torchs = nn.LSTM(size, H).state_dict()
+        torchs["bias_ih_l0"] += opened
+        for name, value in layer.state_dict().items():
+            assert torch.equal(value, torchs[name])
+
+
 def test_steps_with_the_same_masks_are_the_whole() -> None:
     model = lstm(dropout=0.5, recurrent_dropout=0.4)
     inputs = torch.randn(B, T, E, dtype=torch.float64)

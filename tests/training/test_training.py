@@ -14,9 +14,11 @@ from safetensors.torch import load_file
 
 import ecoc
 from ecoc import heads
+from ecoc.options import TrainOptions
 from ecoc.training import Stopped, train
 from ecoc.training import trainer as trainer_module
 from ecoc.training.journal import Journal
+from ecoc.training.schedule import one_cycle
 from tests.training.tiny import options, trained, write_corpus
 
 ROOT = Path(__file__).parents[2]
@@ -28,8 +30,8 @@ class Killed(BaseException):
 
 def log_of(run: Path) -> list[dict]:
     records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    measured = ("seconds", "cpu_seconds", "tokens_per_second", "peak_memory_bytes")
-    return [{k: v for k, v in r.items() if k not in measured} for r in records]
+    measured = ("tokens_per_second", "peak_memory_bytes")
+    return [{k: v for k, v in r.items() if k not in measured and not k.endswith("seconds")} for r in records]
 
 
 def assert_same_run(one: Path, other: Path) -> None:
@@ -179,7 +181,7 @@ def test_a_run_is_not_overwritten_unless_asked_for(tmp_path: Path) -> None:
     assert (run / "best.safetensors").read_bytes() != before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    with pytest.raises(ValueError, match=r"has no config\.json, so --overwrite leaves it alone"):
+    with pytest.raises(ValueError, match=r"has thesis\.txt, so --overwrite leaves it alone"):
         train(options(tmp_path / "corpus", tmp_path / "mine", overwrite=True), progress=False)
     assert (tmp_path / "mine" / "thesis.txt").exists()
     kept = (run / "best.safetensors").read_bytes()
@@ -219,7 +221,7 @@ def test_a_gradient_that_is_not_finite_stops_training(tmp_path: Path, monkeypatc
 
 
 def test_bits_become_probabilities_with_factors_fitted_on_held_out_text(tmp_path: Path) -> None:
-    run = trained(tmp_path, objective="bits", epochs=6, lr=0.02)
+    run = trained(tmp_path, objective="bits", samples=None, epochs=6, lr=0.02)
     model = ecoc.load(run)
     fitted = model.evaluate("valid")["perplexity"]["normalised"]
     model.model.head.model.calibration.copy_(torch.tensor([0.5, 0.0]))
@@ -272,3 +274,151 @@ def test_feeding_is_logged_and_goes_on_after_a_kill(
     assert all((record["changed_inputs"] > 0.2) == (record["mixing"] > 0) for record in epochs)
     assert ("temperature" in epochs[0]) == (more["feeding"] == "differentiable")
     assert ecoc.load(whole).suggest("w1", 2)
+
+
+def test_resuming_a_changed_text_is_refused(tmp_path: Path) -> None:
+    run = trained(tmp_path, epochs=2)
+    text = tmp_path / "corpus" / "train.txt"
+    lines = text.read_text().splitlines()
+    text.write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n")  # the same words in another order
+    with pytest.raises(ValueError, match=r"the text of .* has changed"):
+        train(options(tmp_path / "corpus", run, epochs=2, resume=True), progress=False)
+    text.write_text("\n".join([*lines, "a new word"]) + "\n")
+    with pytest.raises(ValueError, match=r"the words of .* are not those of"):
+        train(options(tmp_path / "corpus", run, epochs=2, resume=True), progress=False)
+
+
+def test_resuming_keeps_the_runs_threads_and_refuses_what_was_typed(tmp_path: Path) -> None:
+    run = trained(tmp_path, threads=1)
+    torch.set_num_threads(2)
+    given = TrainOptions(out=str(run), resume=True)
+    given.given = frozenset({"out", "resume"})
+    train(given, progress=False)
+    assert torch.get_num_threads() == 1
+    given.given = frozenset({"out", "resume", "hidden"})  # typed, though it is the default
+    with pytest.raises(ValueError, match="--hidden 400 differs from the run's 16"):
+        train(given, progress=False)
+
+
+def test_a_short_validation_text_is_enough(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus")
+    (corpus / "valid.txt").write_text("w1 w7\n")
+    assert (train(options(corpus, tmp_path / "run", epochs=1), progress=False) / "best.safetensors").exists()
+
+
+def test_what_is_not_ours_is_not_replaced(tmp_path: Path) -> None:
+    run = trained(tmp_path, epochs=1)
+    (run / "thesis.txt").write_text("years of work")
+    with pytest.raises(ValueError, match=r"has thesis\.txt, so --overwrite leaves it alone"):
+        trained(tmp_path, epochs=1, overwrite=True)
+    (run / "thesis.txt").unlink()
+    (run / "data" / "mine.csv").write_text("1,2")
+    with pytest.raises(ValueError, match="has data, so --overwrite leaves it alone"):
+        trained(tmp_path, epochs=1, overwrite=True)
+    assert (run / "data" / "mine.csv").exists()
+
+
+def test_what_a_kill_left_half_written_is_swept_up(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    (run / "last.ckpt.tmp123").write_bytes(b"half")
+    train(options(tmp_path / "corpus", run, resume=True), progress=False)
+    assert not list(run.glob("*.tmp*"))
+
+
+def test_killed_after_an_epochs_line_but_before_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a checkpoint at the very end of the epoch, its line in the log must not be there twice."""
+    more = {"save_every": 49}
+    whole = trained(tmp_path / "whole", **more)
+    corpus, epoch = write_corpus(tmp_path / "corpus"), Journal.epoch
+
+    def killing(self: Journal, number: int, *rest: object) -> None:
+        epoch(self, number, *rest)
+        if number == 2:
+            raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Journal, "epoch", killing)
+        train(options(corpus, tmp_path / "run", **more), progress=False)
+    assert_same_run(train(options(corpus, tmp_path / "run", resume=True, **more), progress=False), whole)
+
+
+def steps_of(tmp_path: Path, **more: object) -> trainer_module.Trainer:
+    """A trainer after its first steps."""
+    corpus = write_corpus(tmp_path / "corpus")
+    given = options(corpus, tmp_path / "run", **more)
+    torch.manual_seed(1)
+    (tmp_path / "run").mkdir()
+    text, parts = trainer_module.prepared(given, tmp_path / "run")
+    return trainer_module.Trainer(given, text, trainer_module.runs.build_model(given, parts), tmp_path / "run")
+
+
+def test_the_gradient_is_clipped(tmp_path: Path) -> None:
+    trainer = steps_of(tmp_path, clip=1e-4, optimiser="sgd", lr=1.0, lr_schedule="constant")
+    before = [p.detach().clone() for p in trainer.model.parameters()]
+    trainer.step(*next(iter(trainer.batches)))
+    pairs = zip(trainer.model.parameters(), before, strict=True)
+    moved = sum(float((p.detach() - old).square().sum()) for p, old in pairs)
+    assert moved**0.5 == pytest.approx(1e-4, rel=1e-3)
+
+
+@pytest.mark.parametrize("schedule", ["one-cycle", "plateau", "constant"])
+def test_the_learning_rate_follows_its_schedule(schedule: str, tmp_path: Path) -> None:
+    trainer = steps_of(tmp_path, lr=0.01, lr_schedule=schedule)
+    trainer.valid_losses, trainer.position = [2.0, 2.5, 2.6], {"epoch": 1, "step": 20}
+    trainer.step(*next(iter(trainer.batches)))
+    share = (49 + 20) / (3 * 49)
+    wanted = {"one-cycle": one_cycle(share), "plateau": 1 / 16, "constant": 1.0}[schedule]
+    assert trainer.optimiser.param_groups[0]["lr"] == pytest.approx(0.01 * wanted)
+
+
+def test_bf16_computes_in_bf16(tmp_path: Path) -> None:
+    for name, more in (("plain", {}), ("half", {"bf16": True}), ("fused", {"bf16": True, "recurrent_dropout": 0.0})):
+        trainer = steps_of(tmp_path / name, dropout=0.0, **more)
+        seen = []
+        trainer.model.head.register_forward_pre_hook(
+            lambda module, arguments, seen=seen: seen.append(torch.is_autocast_enabled("cpu"))
+        )
+        trainer.step(*next(iter(trainer.batches)))
+        assert seen == [name != "plain"]
+
+
+def test_the_best_weights_are_kept_and_epochs_start_afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved, states = [], []
+    losses = iter([3.0, 2.0, 4.0])
+
+    class Fake:
+        tokens = 1
+
+        def __init__(self) -> None:
+            self.nll = {"normalised": next(losses)}
+
+        def perplexity(self) -> dict[str, float]:
+            return self.nll
+
+    batches_seen = []
+
+    def scores(model: object, batches: object, **_: object) -> Fake:
+        batches_seen.append(batches.drop_last)
+        return Fake()
+
+    monkeypatch.setattr(trainer_module, "evaluate", scores)
+    monkeypatch.setattr(trainer_module, "save_weights", lambda *_: saved.append(1))
+    step = trainer_module.Trainer.step
+
+    def noting(self: trainer_module.Trainer, *batch: torch.Tensor) -> float:
+        if self.position["step"] == 0:
+            states.append(self.state)
+        return step(self, *batch)
+
+    monkeypatch.setattr(trainer_module.Trainer, "step", noting)
+    trained(tmp_path)
+    assert len(saved) == 2 and states == [None, None, None] and batches_seen == [False] * 3
+
+
+def test_what_was_best_before_a_kill_stays_best(tmp_path: Path) -> None:
+    run = trained(tmp_path, epochs=2)
+    checkpoint = torch.load(run / "last.ckpt", weights_only=True)
+    assert len(checkpoint["valid_losses"]) == 2
+    trainer = steps_of(tmp_path / "other", epochs=2)
+    trainer.restore(checkpoint)
+    assert trainer.valid_losses == checkpoint["valid_losses"]
