@@ -132,9 +132,8 @@ def codebook_build_command(options: CodebookBuildOptions) -> int:
     from ecoc.wordcode import build
 
     _print_facts(build(options).facts())
-    print(
-        f"{options.out}: done. Next: ecoc codebook nearest {options.out} WORD, ecoc train --corpus {options.corpus} --codebook {options.out}"
-    )
+    use = f"ecoc train --corpus {options.corpus} --codebook {options.out}"
+    print(f"{options.out}: done. Next: ecoc codebook nearest {options.out} WORD, {use}")
     return 0
 
 
