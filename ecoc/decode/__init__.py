@@ -1,5 +1,6 @@
 """Sequences out of a model."""
 
-from ecoc.decode.generate import Beam, Sampling, beam_search, generate
+from ecoc.decode.beam import Beam, search
+from ecoc.decode.generate import Sampling, beam_search, generate
 
-__all__ = ["Beam", "Sampling", "beam_search", "generate"]
+__all__ = ["Beam", "Sampling", "beam_search", "generate", "search"]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ecoc.decode.beam import Beam, search
 from ecoc.models import LanguageModel
 from ecoc.models.lstm import State
 
@@ -90,15 +91,6 @@ def _choose(
     return token
 
 
-@dataclass(frozen=True)
-class Beam:
-    """A finished sentence: its tokens and the log probability of them all."""
-
-    tokens: list[int]
-    log_prob: float
-    score: float  # log_prob, normalised by length as asked for
-
-
 @torch.no_grad()
 def beam_search(
     model: LanguageModel,
@@ -121,32 +113,4 @@ def beam_search(
         banned: Ids never to choose, such as that of ``<unk>``.
     """
     hidden, state = read(model, prompt.unsqueeze(0))
-    total, sequences = hidden.new_zeros(1), prompt.new_empty(1, 0)
-    finished: list[Beam] = []
-    width = min(width, model.head.vocab_size)
-    # one more than the width, and the banned: if those and the end are among them there are still enough to go on with
-    looked_at = min(width + 1 + (0 if banned is None else len(banned)), model.head.vocab_size)
-    for length in range(1, tokens + 1):
-        log_probs, ids = model.head.topk(hidden, looked_at)
-        candidates = (total.unsqueeze(1) + log_probs).flatten()
-        order = candidates.argsort(descending=True)
-        if banned is not None:
-            order = order[~torch.isin(ids.flatten()[order], banned)]
-        origin, token, best = order // ids.shape[1], ids.flatten()[order], candidates[order]
-        ends = (token == (-1 if end is None else end)) | (length == tokens)
-        for place in ends[:width].nonzero().flatten().tolist():
-            words = [*sequences[origin[place]].tolist(), int(token[place])]
-            finished.append(Beam(words, float(best[place]), float(best[place]) / length**length_power))
-        going = (~ends).nonzero().flatten()[:width]
-        if not len(going):
-            break
-        origin, token, total = origin[going], token[going], best[going]
-        sequences = torch.cat([sequences[origin], token.unsqueeze(1)], 1)
-        finished = sorted(finished, key=lambda beam: -beam.score)[:width]
-        # log probabilities only fall: without length normalisation, nothing that goes on can overtake a better end
-        if length_power == 0 and len(finished) == width and finished[-1].log_prob >= float(total[0]):
-            break
-        h, c = state
-        outputs, state = model.hidden(token.unsqueeze(1), (h[:, origin], c[:, origin]))
-        hidden = outputs[:, -1]
-    return sorted(finished, key=lambda beam: -beam.score)[:width]
+    return search(model, hidden, state, tokens, width, end, length_power, banned)[0]

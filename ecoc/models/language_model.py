@@ -71,6 +71,16 @@ class LanguageModel(nn.Module):
         hidden, state = self.lstm(self.embedding(inputs), state)
         return hidden, state
 
+    def advance(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Hidden states ``(rows, hidden)`` and state after one more token ``(rows,)``."""
+        hidden, state = self.hidden(tokens.unsqueeze(1), state)
+        return hidden[:, 0], state
+
+    def select(self, state: State, rows: Tensor) -> State:
+        """The state of some rows, in that order."""
+        h, c = state
+        return h[:, rows], c[:, rows]
+
     def fed(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """As :meth:`hidden`, fed as the policy decides; the first input is always the target's."""
         if self.feeding is None or not self.feeding.probability or inputs.shape[1] < 2:

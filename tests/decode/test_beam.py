@@ -1,0 +1,93 @@
+"""Batched beam search against one search at a time, and against all sentences."""
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+from ecoc.decode import Beam, beam_search, search
+from ecoc.decode.generate import read
+from ecoc.heads import Softmax
+from ecoc.models import LanguageModel, TokenEmbedding, VariationalLSTM
+
+V, H, END = 6, 5, 1
+
+
+def small_model(seed: int = 0) -> LanguageModel:
+    torch.manual_seed(seed)
+    model = LanguageModel(TokenEmbedding(V, H), VariationalLSTM(H, H, 1), Softmax(H, V)).double().eval()
+    with torch.no_grad():
+        model.head.weight.mul_(4.0)
+        model.embedding.weight.mul_(20.0)
+    return model
+
+
+def all_sentences(model: LanguageModel, prompt: Tensor, steps: int, power: float) -> list[tuple[float, list[int]]]:
+    """Every sentence that ends with END or has `steps` tokens, with its normalised score, best first."""
+    found = []
+    for length in range(1, steps + 1):
+        for words in itertools.product(range(V), repeat=length):
+            if END in words[:-1] or (length < steps and words[-1] != END):
+                continue
+            ids = torch.cat([prompt, torch.tensor(words)])
+            hidden, _ = model.hidden(ids[:-1].unsqueeze(0))
+            nll = model.head.nll(hidden[0, len(prompt) - 1 :], torch.tensor(words)).sum()
+            found.append((-float(nll.detach()) / length**power, list(words)))
+    return sorted(found, reverse=True)
+
+
+@pytest.mark.parametrize("power", [0.0, 0.7, 1.0])
+def test_wide_beams_of_a_batch_equal_exhaustive_search(power: float) -> None:
+    model = small_model()
+    prompts = torch.tensor([[0, 2], [3, 4], [5, 5]])
+    hidden, state = read(model, prompts)
+    found = search(model, hidden, state, steps=4, width=V**4, end=END, length_power=power)
+    for prompt, beams in zip(prompts, found, strict=True):
+        wanted = all_sentences(model, prompt, 4, power)[: len(beams)]
+        assert [beam.tokens for beam in beams[:5]] == [words for _, words in wanted[:5]]
+        torch.testing.assert_close(
+            torch.tensor([beam.score for beam in beams[:5]]), torch.tensor([score for score, _ in wanted[:5]])
+        )
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+@pytest.mark.parametrize("power", [0.0, 1.0])
+def test_a_batch_is_its_rows_one_by_one(width: int, power: float) -> None:
+    model = small_model(1)
+    prompts = torch.randint(V, (7, 3), generator=torch.Generator().manual_seed(2))
+    hidden, state = read(model, prompts)
+    banned = torch.tensor([4])
+    together = search(model, hidden, state, 9, width, END, power, banned)
+    apart = [beam_search(model, prompt, 9, width, END, power, banned) for prompt in prompts]
+    for one, other in zip(together, apart, strict=True):
+        assert [beam.tokens for beam in one] == [beam.tokens for beam in other]
+        assert [beam.score for beam in one] == pytest.approx([beam.score for beam in other])
+        assert all(4 not in beam.tokens for beam in one)
+
+
+def test_scores_are_those_of_the_sentences_and_ordered() -> None:
+    model = small_model(3)
+    hidden, state = read(model, torch.tensor([[0], [2]]))
+    for start, beams in zip((0, 2), search(model, hidden, state, 8, 4, END, 0.6), strict=True):
+        assert [beam.score for beam in beams] == sorted((beam.score for beam in beams), reverse=True)
+        for beam in beams:
+            assert isinstance(beam, Beam) and END not in beam.tokens[:-1]
+            assert len(beam.tokens) == 8 or beam.tokens[-1] == END
+            ids = torch.tensor([[start, *beam.tokens]])
+            nll = model.head.nll(model.hidden(ids[:, :-1])[0], ids[:, 1:]).sum()
+            assert beam.log_prob == pytest.approx(-float(nll.detach()))
+            assert beam.score == pytest.approx(beam.log_prob / len(beam.tokens) ** 0.6)
+
+
+def test_rows_that_are_over_take_no_more_part() -> None:
+    """One row's sentence is sure to end at once; the decoder must not be asked about it again."""
+    model, asked = small_model(4), []
+    with torch.no_grad():
+        model.head.bias.fill_(0.0)
+        model.head.bias[END] = 60.0
+    advance = model.advance
+    model.advance = lambda tokens, state: asked.append(len(tokens)) or advance(tokens, state)
+    hidden, state = read(model, torch.tensor([[0], [2], [3]]))
+    found = search(model, hidden, state, 10, 1, END)
+    assert [beams[0].tokens for beams in found] == [[END]] * 3 and asked == []
