@@ -1,7 +1,16 @@
 """Networks around the heads."""
 
+from ecoc.models.captioner import Captioner, FeatureEncoder, SmallCNN
 from ecoc.models.embeddings import CodeEmbedding, TokenEmbedding
 from ecoc.models.language_model import LanguageModel
 from ecoc.models.lstm import VariationalLSTM
 
-__all__ = ["CodeEmbedding", "LanguageModel", "TokenEmbedding", "VariationalLSTM"]
+__all__ = [
+    "Captioner",
+    "CodeEmbedding",
+    "FeatureEncoder",
+    "LanguageModel",
+    "SmallCNN",
+    "TokenEmbedding",
+    "VariationalLSTM",
+]

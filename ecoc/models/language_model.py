@@ -1,6 +1,7 @@
 """A word-level language model: embedding, LSTM, any head."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -85,7 +86,13 @@ class LanguageModel(nn.Module):
         """As :meth:`hidden`, fed as the policy decides; the first input is always the target's."""
         if self.feeding is None or not self.feeding.probability or inputs.shape[1] < 2:
             return self.hidden(inputs, state)
-        return feed(self.feeding, self.embedding, self.lstm, self.head, inputs, state, self.sequential)
+        masks = self.lstm.draw_masks(self.embedding(inputs[:, :1]))
+
+        def run(vectors: Tensor, state: State | None) -> tuple[Tensor, State]:
+            hidden, state = self.lstm(vectors, state, masks)
+            return hidden, state
+
+        return feed(self.feeding, self.embedding, self.head, run, inputs, state, self.sequential)
 
     def num_parameters(self) -> dict[str, int]:
         """Trainable numbers of each part; a tied weight is the embedding's."""
@@ -104,30 +111,29 @@ class LanguageModel(nn.Module):
 def feed(
     policy: Policy,
     embedding: TokenEmbedding | CodeEmbedding,
-    lstm: VariationalLSTM,
     head: Head,
+    run: Callable[[Tensor, Any], tuple[Tensor, Any]],
     inputs: Tensor,
-    state: State | None,
+    state: Any,
     sequential: bool,
-) -> tuple[Tensor, State]:
+) -> tuple[Tensor, Any]:
     """Hidden states of a decoder that is fed `inputs` ``(batch, time)`` mixed with its own predictions.
 
     The input of step t is a mix of ``inputs[:, t]``, which was the target of step t - 1, and what the head makes of the
-    hidden state of step t - 1.
+    hidden state of step t - 1. `run` takes vectors ``(batch, time, size)`` and a state to hidden states and the state
+    after them, with the same dropout masks in every call.
     """
     first = embedding(inputs[:, :1])
-    masks = lstm.draw_masks(first)
     if not sequential:
         with torch.set_grad_enabled(policy.differentiable and torch.is_grad_enabled()):
-            guess, _ = lstm(embedding(inputs[:, :-1]), state, masks)
+            guess, _ = run(embedding(inputs[:, :-1]), state)
         rest = policy(head, embedding, guess, inputs[:, 1:])
-        hidden, state = lstm(torch.cat([first, rest.to(first.dtype)], 1), state, masks)
-        return hidden, state
-    outputs, state = lstm(first, state, masks)
+        return run(torch.cat([first, rest.to(first.dtype)], 1), state)
+    outputs, state = run(first, state)
     steps = [outputs]
     for truth in inputs[:, 1:].unbind(1):
         vectors = policy(head, embedding, steps[-1][:, -1], truth)
-        outputs, state = lstm(vectors.unsqueeze(1), state, masks)
+        outputs, state = run(vectors.unsqueeze(1), state)
         steps.append(outputs)
     return torch.cat(steps, 1), state
 

@@ -42,7 +42,7 @@ class VariationalLSTM(nn.Module):
         for name, share in (("dropout", dropout), ("recurrent_dropout", recurrent_dropout)):
             if not 0 <= share < 1:
                 raise ValueError(f"{name} must be in [0, 1), got {share}")
-        self.hidden_size = hidden_size
+        self.input_size, self.hidden_size = input_size, hidden_size
         self.dropout = dropout
         self.recurrent_dropout = recurrent_dropout
         sizes = [input_size] + [hidden_size] * (layers - 1)
