@@ -23,8 +23,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ecoc.options import TrainOptions
+from ecoc.training.launch import prepared
 from ecoc.training.run import build_model
-from ecoc.training.trainer import Trainer, prepared
+from ecoc.training.trainer import Trainer
 
 
 def measure(options: TrainOptions, steps: int) -> dict[str, object]:

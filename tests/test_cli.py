@@ -149,7 +149,7 @@ BAD_LINES = {
     ),
     "a batch larger than the text": (
         ["train", "--corpus", "{corpus}", "--out", "x", "--bits", "24", "--batch", "100000"],
-        "batch_size must be 1 to",
+        "--batch must be below the",
     ),
     "config that is none": (["train", "--config", "nothing.yaml"], "--config nothing.yaml cannot be read"),
 }

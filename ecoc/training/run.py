@@ -25,6 +25,7 @@ from torch import Tensor
 
 from ecoc import codes, feeding, heads
 from ecoc.codes import Codebook, WordVectors
+from ecoc.codes.vectors import progress_bar
 from ecoc.data import Vocabulary
 from ecoc.feeding import Policy
 from ecoc.models import CodeEmbedding, LanguageModel, TokenEmbedding, VariationalLSTM
@@ -157,9 +158,11 @@ def prepare(options: TrainOptions, vocabulary: Vocabulary, ids: np.ndarray, prog
     if options.uses_code and ready is None:
         everyone = torch.arange(len(vocabulary))
         covered = _rest_of_hybrid(options, counts) if options.head == "hybrid" else everyone
-        matrix = None if vectors is None else codes.fill_missing(vectors, options.seed)[covered]
         bits = options.bits or (40 if kind.startswith("span-") else 512)
-        parts.codebook = codes.build(kind, len(covered), bits, counts[covered], matrix, options.seed)
+        with progress_bar(progress) as bar:
+            bar.add_task(f"build a {kind} code", total=None)
+            matrix = None if vectors is None else codes.fill_missing(vectors, options.seed)[covered]
+            parts.codebook = codes.build(kind, len(covered), bits, counts[covered], matrix, options.seed)
     if options.order == "embedding":
         tree = heads.build("hierarchical", 1, len(vocabulary), counts, order="embedding", vectors=vectors)
         parts.order = tree.get_buffer("owner")
@@ -190,6 +193,8 @@ def _rest_of_hybrid(options: TrainOptions, counts: Tensor) -> Tensor:
     if options.by_code:
         raise ValueError("--input code needs a code for every word, which --head hybrid has not: use --input token")
     frequent = options.frequent or max(1, min(2000, len(counts) // 20))
+    if frequent >= len(counts):
+        raise ValueError(f"--frequent must be below the {len(counts)} words of the vocabulary, got {frequent}")
     return torch.argsort(codes.frequency_rank(len(counts), counts))[frequent:]
 
 

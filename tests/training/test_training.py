@@ -18,6 +18,7 @@ from ecoc.options import TrainOptions
 from ecoc.training import Stopped, train
 from ecoc.training import trainer as trainer_module
 from ecoc.training.journal import Journal
+from ecoc.training.launch import prepared
 from ecoc.training.schedule import one_cycle
 from tests.training.tiny import options, trained, write_corpus
 
@@ -348,7 +349,7 @@ def steps_of(tmp_path: Path, **more: object) -> trainer_module.Trainer:
     given = options(corpus, tmp_path / "run", **more)
     torch.manual_seed(1)
     (tmp_path / "run").mkdir()
-    text, parts = trainer_module.prepared(given, tmp_path / "run")
+    text, parts = prepared(given, tmp_path / "run")
     return trainer_module.Trainer(given, text, trainer_module.runs.build_model(given, parts), tmp_path / "run")
 
 

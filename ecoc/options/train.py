@@ -1,10 +1,9 @@
-"""Options of the command line and of YAML files; plain Python, so that ``--help`` need not wait for torch."""
+"""Options of ``ecoc train``."""
 
 import math
-import typing
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields
+
+from ecoc.options.checks import flag, in_range, one_of
 
 HEADS = ("softmax", "sampled", "nce", "hierarchical", "adaptive", "differentiated", "ecoc", "hybrid")
 CODED = ("ecoc", "hybrid")
@@ -164,29 +163,29 @@ class TrainOptions:
 
     def __post_init__(self) -> None:
         self.given: frozenset[str] | None = None  # what was typed; by default whatever differs from the defaults
-        _one_of("head", self.head, HEADS)
-        _one_of("input", self.input, (None, "token", "code"))
-        _one_of("optimiser", self.optimiser, ("adamw", "sgd"))
-        _one_of("lr-schedule", self.lr_schedule, ("one-cycle", "plateau", "constant"))
-        _one_of("feeding", self.feeding, FEEDING)
+        one_of("head", self.head, HEADS)
+        one_of("input", self.input, (None, "token", "code"))
+        one_of("optimiser", self.optimiser, ("adamw", "sgd"))
+        one_of("lr-schedule", self.lr_schedule, ("one-cycle", "plateau", "constant"))
+        one_of("feeding", self.feeding, FEEDING)
         for name, policies in _POLICIES_OF_OPTION.items():
             if getattr(self, name) not in (None, False) and self.feeding not in policies:
                 raise ValueError(
                     f"{flag(name)} is for --feeding {', '.join(policies)}, not for {self.feeding}: leave it out"
                 )
-        _one_of("objective", self.objective, (None, "likelihood", "bits", "span-mass", "span-max"))
-        _one_of("proposal", self.proposal, (None, "unigram", "random"))
-        _one_of("order", self.order, (None, "unigram", "random", "embedding"))
-        _one_of("tree", self.tree, (None, "two-level", "binary"))
-        _one_of("tokeniser", self.tokeniser, (None, "whitespace", "simple"))
-        _in_range(self, 1, math.inf, "layers", "hidden", "epochs", "batch", "bptt", "save_every", "threads")
-        _in_range(self, 1, 1_000_000, "bits", "samples", "mixture", "frequent", "min_count", "max_size")
-        _in_range(self, 1, 2, "predictor_layers")
-        _in_range(self, 0, math.inf, "weight_decay", "patience")
-        _in_range(self, 0, 2**63 - 1, "seed")
-        _in_range(self, 0, 0.99, "dropout", "recurrent_dropout")
-        _in_range(self, 1e-12, 1e6, "lr", "clip")
-        _in_range(self, 0.01, math.inf, "max_seconds")
+        one_of("objective", self.objective, (None, "likelihood", "bits", "span-mass", "span-max"))
+        one_of("proposal", self.proposal, (None, "unigram", "random"))
+        one_of("order", self.order, (None, "unigram", "random", "embedding"))
+        one_of("tree", self.tree, (None, "two-level", "binary"))
+        one_of("tokeniser", self.tokeniser, (None, "whitespace", "simple"))
+        in_range(self, 1, math.inf, "layers", "hidden", "epochs", "batch", "bptt", "save_every", "threads")
+        in_range(self, 1, 1_000_000, "bits", "samples", "mixture", "frequent", "min_count", "max_size")
+        in_range(self, 1, 2, "predictor_layers")
+        in_range(self, 0, math.inf, "weight_decay", "patience")
+        in_range(self, 0, 2**63 - 1, "seed")
+        in_range(self, 0, 0.99, "dropout", "recurrent_dropout")
+        in_range(self, 1e-12, 1e6, "lr", "clip")
+        in_range(self, 0.01, math.inf, "max_seconds")
         if self.vectors == "":
             raise ValueError("--vectors is empty: contexts, skipgram, a file, or several joined by +")
         if self.resume and self.overwrite:
@@ -227,220 +226,3 @@ class TrainOptions:
     def as_dict(self) -> dict[str, object]:
         """All options but those of one call (resume, overwrite), for the run's config."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("resume", "overwrite")}
-
-
-def flag(name: str) -> str:
-    """A field's name as it is typed."""
-    return "--" + name.replace("_", "-")
-
-
-def _in_range(options: object, lowest: float, highest: float, *names: str) -> None:
-    """Check numbers that are given; NaN is in no range."""
-    for name in names:
-        value = getattr(options, name)
-        if value is not None and not lowest <= value <= highest:
-            limits = f"at least {lowest:g}" if highest == math.inf else f"from {lowest:g} to {highest:g}"
-            raise ValueError(f"{flag(name)} must be {limits}, got {value}")
-
-
-def typed(options: type, values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Values of a file as what the options' fields are: names with _ or -, numbers also as text (YAML reads 1e-3 so).
-
-    Raises:
-        ValueError: A name is unknown, or a value is of another type.
-    """
-    hints = typing.get_type_hints(options)
-    known = [field.name for field in fields(options) if field.default is not MISSING]
-    result: dict[str, Any] = {}
-    for key, value in values.items():
-        name = str(key).replace("-", "_")
-        if name not in known:
-            raise ValueError(f"{where}: option {key} is unknown")
-        kinds = typing.get_args(hints[name]) or (hints[name],)
-        if value is None and type(None) in kinds:
-            result[name] = None
-            continue
-        kind = kinds[0]
-        try:
-            if kind is bool and not isinstance(value, bool):
-                raise ValueError
-            if isinstance(value, bool) != (kind is bool) or (kind is int and float(value) != int(value)):
-                raise ValueError
-            result[name] = kind(value)
-        except (TypeError, ValueError, OverflowError):
-            wanted = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}
-            raise ValueError(f"{where}: {key} must be {wanted[kind.__name__]}, got {value!r}") from None
-    return result
-
-
-def _one_of(name: str, value: str | None, choices: tuple[str | None, ...]) -> None:
-    if value not in choices:
-        known = ", ".join(choice for choice in choices if choice is not None)
-        raise ValueError(f"--{name} {value} is unknown: choose one of {known}")
-
-
-@dataclass
-class CodebookBuildOptions:
-    """Build a codebook over the words of a corpus; ecoc train takes it as --codebook FOLDER.
-
-    Args:
-        corpus: builtin, ptb, wikitext-2, wikitext-103, or a folder (or file) with your own text.
-        out: Folder for codebook and vocabulary.
-        data_dir: Where the files of ptb, wikitext-2 and wikitext-103 are.
-        codebook: Kind of code: semantic, random, bch, hadamard, convolutional, onehot, span-random, span-unigram or
-            span-embedding.
-        bits: Length of a codeword; 512 by default, 40 for the span codes.
-        vectors: Where word vectors come from: contexts, skipgram or a word2vec or GloVe file; several joined by +.
-        tokeniser: whitespace or simple (lower case, punctuation apart).
-        min_count: Words seen less often become <unk>.
-        max_size: Most words in the vocabulary.
-        seed: Seed of everything random.
-        overwrite: Replace a codebook that exists.
-    """
-
-    corpus: str = "builtin"
-    out: str = "runs/code"
-    data_dir: str | None = None
-    codebook: str = "semantic"
-    bits: int | None = None
-    vectors: str | None = None
-    tokeniser: str | None = None
-    min_count: int | None = None
-    max_size: int | None = None
-    seed: int = 1
-    overwrite: bool = False
-
-
-@dataclass
-class CodebookShowOptions:
-    """Show what a codebook is like: its distances, its size, how even its bits are.
-
-    Args:
-        folder: Folder of a run, or of ecoc codebook build.
-        json: Print one JSON object.
-    """
-
-    folder: str
-    json: bool = False
-
-
-@dataclass
-class CodebookNearestOptions:
-    """List the words whose codewords differ from that of a word in the fewest bits.
-
-    Args:
-        folder: Folder of a run, or of ecoc codebook build.
-        word: The word.
-        k: How many words.
-        json: Print JSON.
-    """
-
-    folder: str
-    word: str
-    k: int = 10
-    json: bool = False
-
-    def __post_init__(self) -> None:
-        if self.k < 1:
-            raise ValueError(f"--k must be at least 1, got {self.k}")
-
-
-@dataclass
-class EvalOptions:
-    """Evaluate a run.
-
-    Args:
-        run: Folder of the run.
-        split: train, valid or test (the default).
-        file: Another text file to evaluate on, instead of a split.
-        data_dir: Where the corpus is, if it has moved since training.
-        free_running: Also say how the loss grows when the model is fed this many of its own outputs.
-        sampled: These outputs are drawn from the model, instead of the most probable ones.
-        json: Print one JSON object.
-    """
-
-    run: str
-    split: str | None = None
-    file: str | None = None
-    data_dir: str | None = None
-    free_running: int | None = None
-    sampled: bool = False
-    json: bool = False
-
-    def __post_init__(self) -> None:
-        _one_of("split", self.split, (None, "train", "valid", "test"))
-        if self.file is not None and (self.split is not None or self.data_dir is not None):
-            raise ValueError("--file stands for the text: leave out --split and --data-dir")
-        if self.free_running is not None and self.free_running < 1:
-            raise ValueError(f"--free-running must be at least 1, got {self.free_running}")
-        if self.sampled and self.free_running is None:
-            raise ValueError("--sampled says what --free-running feeds: give that too")
-
-
-@dataclass
-class GenerateOptions:
-    """Generate text from a run.
-
-    Args:
-        run: Folder of the run.
-        prompt: Text to go on from; empty for the beginning of a sentence.
-        tokens: How many tokens to add.
-        count: How many texts.
-        temperature: 0 for the most probable word each time; above 1 for more surprise; 0.8 by default.
-        top_k: Choose among the k best words only.
-        top_p: Choose among the fewest words that reach this probability.
-        beam: Beam search of this width instead; prints its best texts.
-        seed: Seed of the random choice.
-    """
-
-    run: str
-    prompt: str = ""
-    tokens: int = 50
-    count: int = 1
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    beam: int | None = None
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        if self.tokens < 1 or self.count < 1:
-            raise ValueError("--tokens and --count must be at least 1")
-        _in_range(self, 0, math.inf, "temperature")
-        _in_range(self, 1, math.inf, "top_k", "beam")
-        _in_range(self, 1e-9, 1, "top_p")
-        _in_range(self, 0, 2**63 - 1, "seed")
-        if self.beam is not None and (self.temperature, self.top_k, self.top_p) != (None, None, None):
-            raise ValueError("--beam searches and draws nothing: leave out --temperature, --top-k and --top-p")
-
-
-@dataclass
-class SuggestOptions:
-    """Suggest the next word.
-
-    Args:
-        run: Folder of the run.
-        text: What has been typed so far.
-        k: How many words.
-        json: Print JSON.
-    """
-
-    run: str
-    text: str
-    k: int = 5
-    json: bool = False
-
-    def __post_init__(self) -> None:
-        if self.k < 1:
-            raise ValueError(f"--k must be at least 1, got {self.k}")
-
-
-@dataclass
-class InfoOptions:
-    """Show what is in a run.
-
-    Args:
-        run: Folder of the run.
-    """
-
-    run: str
