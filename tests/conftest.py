@@ -18,7 +18,7 @@ def _same_random_numbers_in_every_test() -> None:
     torch.manual_seed(0)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder with real corpora and vectors; a user's machine does not have it."""
     data = SHARED / "data"

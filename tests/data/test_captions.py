@@ -4,7 +4,6 @@ import gzip
 import json
 import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ import torch
 from ecoc.data import EOS, Vocabulary
 from ecoc.data.captions import CaptionBatches, CaptionedImage, Features, open_captions, tokenise_caption
 
-COCO = Path("/work/shared/data/captions")
 SPLITS = ["train", "restval", "train", "val", "test", "train", "restval", "test"]
 
 
@@ -387,15 +385,18 @@ def test_wrong_arguments_are_named(data, call, message):
 # --- real captions
 
 
-@pytest.mark.skipif(not COCO.is_dir(), reason=f"needs the COCO captions at {COCO}")
-def test_the_coco_subset_is_as_described():
-    data = open_captions(COCO / "coco_karpathy_subset.json.gz", COCO / "coco_effnetlite0_pca512.npz")
+def test_the_coco_subset_is_as_described(shared_data):
+    coco = shared_data / "captions"
+    data = open_captions(
+        coco / "coco_karpathy_subset.json.gz",
+        coco / "coco_effnetlite0_pca512.npz",
+    )
     assert repr(data) == (
         "CaptionData(coco_karpathy_subset: 3694 words, 29487 + 4392 + 4407 images, features (512,))"
     )  # 3692 words, <unk> and <eos>
     assert [sum(len(image.captions) for image in data.images[split]) for split in data.images] == [62834, 21960, 22035]
-    with np.load(COCO / "coco_effnetlite0_pca512.npz") as file:
+    with np.load(coco / "coco_effnetlite0_pca512.npz") as file:
         row = file["cocoid"].tolist().index(data.images["val"][7].id)
         assert torch.equal(data.features.of(data.images["val"][7:8])[0], torch.from_numpy(file["feats"][row]).float())
-    entries = json.loads(gzip.decompress((COCO / "coco_karpathy_subset.json.gz").read_bytes()))["images"][::50]
+    entries = json.loads(gzip.decompress((coco / "coco_karpathy_subset.json.gz").read_bytes()))["images"][::50]
     assert all(tokenise_caption(one["raw"]) == one["tokens"] for image in entries for one in image["sentences"])

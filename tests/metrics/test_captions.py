@@ -6,7 +6,6 @@ import math
 import shutil
 import sys
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoc.metrics.captions import meteor, score_captions
-
-COCO = Path("/work/shared/data/captions/coco_karpathy_subset.json.gz")
 
 captions = st.lists(st.sampled_from(["a", "cat", "sat", "on", "the", "mat"]), max_size=9)
 image = st.tuples(captions, st.lists(captions, min_size=1, max_size=4))
@@ -200,12 +197,10 @@ def test_wrong_input_is_named(score, hypotheses, references, message):
 
 
 @pytest.fixture(scope="module")
-def coco():
+def coco(shared_data):
     """Captions of another image or of the same one for hypotheses, with all five references, some, or one."""
-    if not COCO.is_file():
-        pytest.skip(f"needs the COCO captions at {COCO}")
     pytest.importorskip("pycocoevalcap", reason="needs pip install pycocoevalcap")
-    content = json.loads(gzip.decompress(COCO.read_bytes()))
+    content = json.loads(gzip.decompress((shared_data / "captions" / "coco_karpathy_subset.json.gz").read_bytes()))
     tests = [[one["tokens"] for one in image["sentences"]] for image in content["images"] if image["split"] == "test"]
     hypotheses, references = [], []
     for number, own in enumerate(tests[:1500]):
