@@ -19,7 +19,7 @@ class WordCode:
 
     Example:
         >>> WordCode("runs/lm").nearest("list", 3)
-        [('tuple', 101), ('sequence', 120), ('dictionary', 131)]
+        [('tuple', 124), ('dictionary', 182), ('string', 192)]
     """
 
     def __init__(self, folder: str | Path) -> None:
