@@ -1,9 +1,10 @@
 r"""An LSTM with variational dropout (Gal and Ghahramani 2016)."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 State = tuple[Tensor, Tensor]
 
@@ -103,16 +104,70 @@ class Masks(NamedTuple):
 
 def stepwise(layer: nn.LSTM, inputs: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
     """One layer, step by step, its recurrent connections multiplied by `mask` ``(batch, hidden)``."""
-    h, c = state
     weight, recurrent, bias, second_bias = layer.parameters()
-    from_inputs = nn.functional.linear(inputs, weight, bias + second_bias)
-    outputs = []
-    for gates in from_inputs.unbind(1):
-        into, forget, new, out = (gates + (h * mask) @ recurrent.T).chunk(4, -1)
-        c = forget.sigmoid() * c + into.sigmoid() * new.tanh()
-        h = out.sigmoid() * c.tanh()
-        outputs.append(h)
-    return torch.stack(outputs, 1), (h, c)
+    gates = nn.functional.linear(inputs.transpose(0, 1), weight, bias + second_bias)  # [time, batch, 4 hidden]
+    with torch.autocast(inputs.device.type, enabled=False):  # a sum over hundreds of steps needs its digits
+        h, c = state
+        outputs, c = _Recurrence.apply(gates.to(c.dtype), recurrent, h.to(c.dtype), c, mask.to(c.dtype))
+    return outputs.transpose(0, 1), (outputs[-1], c)
+
+
+class _Recurrence(torch.autograd.Function):
+    """The steps of one layer, with their gradient written out.
+
+    Autograd adds up the gradient of U one small product a step; here it is one product over all steps, and a step
+    takes a third of the operations.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, gates: Tensor, recurrent: Tensor, h: Tensor, c: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        steps, batch, size = len(gates), *h.shape
+        gates = gates.contiguous()
+        acts = torch.empty_like(gates)  # sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
+        cells = torch.cat([c.unsqueeze(0), c.new_empty(steps, batch, size)])
+        squashed, outputs, masked = (c.new_empty(steps, batch, size) for _ in range(3))
+        for t in range(steps):
+            torch.mul(h, mask, out=masked[t])
+            torch.addmm(gates[t], masked[t], recurrent.T, out=acts[t])
+            into, forget, new, out = acts[t].chunk(4, -1)
+            acts[t, :, : 2 * size].sigmoid_()
+            new.tanh_()
+            out.sigmoid_()
+            torch.mul(forget, cells[t], out=cells[t + 1]).addcmul_(into, new)
+            torch.tanh(cells[t + 1], out=squashed[t])
+            h = torch.mul(out, squashed[t], out=outputs[t])
+        ctx.save_for_backward(acts, cells, squashed, masked, recurrent, mask)
+        return outputs, cells[-1].clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_outputs: Tensor, by_cell: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, None]:
+        acts, cells, squashed, masked, recurrent, mask = ctx.saved_tensors
+        into, forget, new, out = acts.chunk(4, -1)
+        slope = torch.cat(  # of c by i, f, g, and of h by o, before they are squashed
+            [
+                new * into * (1 - into),
+                cells[:-1] * forget * (1 - forget),
+                into * (1 - new * new),
+                squashed * out * (1 - out),
+            ],
+            -1,
+        ).unflatten(-1, (4, -1))
+        through_cell = out * (1 - squashed * squashed)
+        by_gates = torch.empty_like(acts)
+        split = by_gates.unflatten(-1, (4, -1))
+        by_h, by_c = torch.zeros_like(mask), by_cell.clone()
+        for t in reversed(range(len(acts))):
+            by_h += by_outputs[t]
+            by_c.addcmul_(by_h, through_cell[t])
+            torch.mul(slope[t, :, :3], by_c.unsqueeze(1), out=split[t, :, :3])
+            torch.mul(slope[t, :, 3], by_h, out=split[t, :, 3])
+            torch.mm(by_gates[t], recurrent, out=by_h).mul_(mask)
+            by_c *= forget[t]
+        by_recurrent = by_gates.flatten(0, 1).T @ masked.flatten(0, 1)
+        return by_gates, by_recurrent, by_h, by_c, None
 
 
 def fused(layer: nn.LSTM, inputs: Tensor, state: State) -> tuple[Tensor, State]:

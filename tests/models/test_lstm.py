@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ecoc.models import VariationalLSTM
 from ecoc.models.lstm import stepwise
@@ -38,6 +38,18 @@ def test_the_recurrent_mask_is_the_equations() -> None:
         cell.load_state_dict({name.removesuffix("_l0"): value for name, value in layer.state_dict().items()})
         h, c = cell(inputs[:, step], (h * mask, c))
         torch.testing.assert_close(outputs[:, step], h)
+
+
+def test_the_recurrence_has_the_gradient_of_its_finite_differences() -> None:
+    layer = nn.LSTM(2, 3, batch_first=True).double()
+    inputs, h, c = (torch.randn(2, *shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 2), (3,), (3,)))
+    mask = torch.tensor([[0.0, 2.0, 2.0], [2.0, 0.0, 2.0]], dtype=torch.float64)
+
+    def run(inputs: Tensor, h: Tensor, c: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        outputs, (last_h, last_c) = stepwise(layer, inputs, (h, c), mask)
+        return outputs, last_h, last_c
+
+    assert torch.autograd.gradcheck(run, (inputs, h, c, *layer.parameters()))
 
 
 def test_the_fused_path_is_taken_whenever_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
