@@ -15,13 +15,13 @@ class SoftScheduledSampling(Policy):
 
     .. math:: x_t = \sum_w e_w \; \operatorname{softmax}(\log p / \tau)_w
 
-    instead of the target's. Gradients flow through the weights. For an ECOC head the sum is over its k best tokens
-    (likelihood and bits), or is the code of expected bits (span codes); both enter through the code embedding where
-    there is one.
+    instead of the target's. Gradients flow through the weights. The sum is over the model's k best tokens; for span
+    codes, whose tokens cannot be ranked fast, it is the code of expected bits. Codes enter through the code embedding
+    where there is one.
 
     Args:
         head, embedding, schedule, temperature: As in :class:`Policy`.
-        candidates: How many best tokens stand for an ECOC head's distribution.
+        candidates: How many best tokens stand for the distribution.
     """
 
     name = "soft"
@@ -53,12 +53,14 @@ class SoftScheduledSampling(Policy):
             assert isinstance(head, ECOC)
             code = head.expected_code(own, self.temperature, self.candidates)
             predicted = embedding.of_code(code)  # type: ignore[attr-defined]
-        elif isinstance(head, ECOC):
-            log_probs, ids = head.candidates(own, self.candidates)
-            weights = (log_probs / self.temperature).softmax(-1)
-            predicted = (weights.unsqueeze(1) @ embedding(ids)).squeeze(1)
         else:
-            everyone = embedding(torch.arange(head.vocab_size, device=truth.device))
-            predicted = (head.log_prob(own) / self.temperature).softmax(-1).to(everyone.dtype) @ everyone
+            log_probs, ids = (
+                head.candidates(own, self.candidates)
+                if isinstance(head, ECOC)
+                else head.log_prob(own).topk(min(self.candidates, head.vocab_size))
+            )
+            weights = (log_probs / self.temperature).softmax(-1)
+            candidates = embedding(ids)
+            predicted = (weights.to(candidates.dtype).unsqueeze(1) @ candidates).squeeze(1)
         vectors = embedding(truth)
         return vectors.masked_scatter(choose.unsqueeze(1), predicted.to(vectors.dtype)), choose

@@ -132,11 +132,27 @@ class CodewordModel(nn.Module):
         signs = unpack_signs(self.packed[target], self.bits, scaled.dtype)
         return (signs * scaled).sum(-1) + beta * self.log_prior[target].to(scaled.dtype)
 
-    def scores_of(self, logits: Tensor, ids: Tensor) -> Tensor:
-        """Unnormalised log probabilities ``(N, k)`` of some tokens ``(N, k)`` for each row; differentiable."""
+    def candidates(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The k best tokens ``(N, k)``, their log probabilities among themselves, which are differentiable, and the
+        signs ``(N, k, n)`` of their codewords."""
         scaled, beta = self._scaled(logits)
-        signs = unpack_signs(self.packed[ids], self.bits, scaled.dtype)  # [N, k, n]
-        return (signs @ scaled.unsqueeze(-1)).squeeze(-1) + beta * self.log_prior[ids].to(scaled.dtype)
+        with torch.no_grad():
+            ids = torch.cat([self._best_of_blocks(part, beta, k, normalised=False)[1] for part in scaled.split(ROWS)])
+        signs = unpack_signs(self.packed[ids], self.bits, scaled.dtype)
+        scores = (signs @ scaled.unsqueeze(-1)).squeeze(-1) + beta * self.log_prior[ids].to(scaled.dtype)
+        return ids, scores.log_softmax(-1), signs
+
+    def expected_signs(self, logits: Tensor, token: Tensor) -> Tensor:
+        """Mean signs ``(N, n)`` under the distribution that the likelihood's loss normalises: over `token`, the target
+        of each row, and the drawn tokens."""
+        scaled = logits / math.sqrt(self.bits)
+        draws = self.proposal()
+        signs, own = (unpack_signs(self.packed[ids], self.bits, logits.dtype) for ids in (draws, token))
+        terms = torch.addmm(self.proposal.log_weight.to(logits.dtype), scaled, signs.T)
+        terms = terms.masked_fill(draws == token.unsqueeze(1), -torch.inf)
+        mine = self._score(scaled, token, 1.0)
+        weights = torch.cat([mine.unsqueeze(1), terms], 1).softmax(-1)
+        return weights[:, :1] * own + weights[:, 1:] @ signs
 
     def _blocks(self, scaled: Tensor, beta: Tensor | float) -> Iterator[tuple[int, Tensor]]:
         """Unnormalised log probabilities ``(tokens, rows)`` of a block of tokens after the other."""
@@ -151,16 +167,19 @@ class CodewordModel(nn.Module):
         ]
         return torch.cat(parts)
 
-    def _best_of_blocks(self, scaled: Tensor, beta: Tensor | float, k: int) -> tuple[Tensor, Tensor]:
+    def _best_of_blocks(
+        self, scaled: Tensor, beta: Tensor | float, k: int, normalised: bool = True
+    ) -> tuple[Tensor, Tensor]:
         values, ids, log_sums = [], [], []
         for start, scores in self._blocks(scaled, beta):
             best, place = scores.topk(min(k, len(scores)), dim=0)
             values.append(best)
             ids.append(place + start)
-            log_sums.append(scores.logsumexp(0))
+            if normalised:
+                log_sums.append(scores.logsumexp(0))
         best, place = torch.cat(values).topk(k, dim=0)
-        log_probs = best - torch.stack(log_sums).logsumexp(0)
-        return log_probs.T, torch.cat(ids).gather(0, place).T
+        best = best - torch.stack(log_sums).logsumexp(0) if normalised else best
+        return best.T, torch.cat(ids).gather(0, place).T
 
 
 class _LogSum(torch.autograd.Function):

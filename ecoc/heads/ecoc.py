@@ -148,14 +148,10 @@ class ECOC(Head):
         return output.view(*hidden.shape[:-1], self.bits)
 
     def candidates(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The k best tokens ``(..., k)`` and their log probabilities among themselves, through which gradients flow."""
-        if not isinstance(self.model, CodewordModel):
-            raise ValueError(f"objective={self.objective!r} scores one token at a time: use topk")
-        logits = self._predict_bits(self._rows(hidden))
-        with torch.no_grad():
-            _, ids = self.model.topk(logits, min(k, self.vocab_size))
-        shape = (*hidden.shape[:-1], ids.shape[-1])
-        return self.model.scores_of(logits, ids).log_softmax(-1).view(shape), ids.view(shape)
+        """Log probabilities of the k best tokens among themselves ``(..., k)``, through which gradients flow, and the
+        tokens."""
+        ids, log_probs, _ = self._candidates(hidden, k)
+        return log_probs.view(*hidden.shape[:-1], -1), ids.view(*hidden.shape[:-1], -1)
 
     def expected_code(self, hidden: Tensor, temperature: Tensor | float = 1.0, k: int = 16) -> Tensor:
         """Mean codeword ``(..., n)``, numbers from 0 to 1, under the model at a temperature.
@@ -164,16 +160,25 @@ class ECOC(Head):
         """
         if self.objective != "likelihood":
             return (self.latent_logits(hidden) / temperature).sigmoid()
-        log_probs, ids = self.candidates(hidden, k)
+        _, log_probs, signs = self._candidates(hidden, k)
         weights = (log_probs / temperature).softmax(-1).unsqueeze(-2)
-        return (weights @ self.code_of(ids).to(weights.dtype)).squeeze(-2)
+        return ((weights @ signs).squeeze(-2) / 2 + 0.5).view(*hidden.shape[:-1], self.bits)
 
-    def bit_log_odds(self, hidden: Tensor, k: int = 16) -> Tensor:
-        """Log odds ``(..., n)`` that a bit of the next codeword is set; see :meth:`expected_code`."""
-        if self.objective != "likelihood":
+    def bit_log_odds(self, hidden: Tensor, token: Tensor) -> Tensor:
+        """Log odds ``(..., n)`` that a bit of the next codeword is set, differentiable.
+
+        ``likelihood``: under the distribution that its loss normalises, over `token` ``(...)``, the target of each row,
+        and the sampled tokens. The others model each bit by itself and need no token.
+        """
+        if not isinstance(self.model, CodewordModel) or self.objective != "likelihood":
             return self.latent_logits(hidden)
-        share = self.expected_code(hidden, 1.0, k)
-        return torch.logit(share, eps=1e-4)
+        signs = self.model.expected_signs(self._predict_bits(self._rows(hidden)), self._ids(hidden, token, None))
+        return torch.logit(signs / 2 + 0.5, eps=1e-4).view(*hidden.shape[:-1], self.bits)
+
+    def _candidates(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        if not isinstance(self.model, CodewordModel):
+            raise ValueError(f"objective={self.objective!r} scores one token at a time: use topk")
+        return self.model.candidates(self._predict_bits(self._rows(hidden)), min(k, self.vocab_size))
 
     def token_of(self, code: Tensor) -> Tensor:
         """Token that a word of n bits decodes to, ``(...)``: errors within the code's reach are corrected."""

@@ -208,7 +208,7 @@ def test_sampled_tokens_follow_the_model() -> None:
 
 @pytest.mark.parametrize("name", ["softmax", "adaptive", "likelihood"])
 def test_soft_feeds_the_expected_embedding(name: str) -> None:
-    model = build(name, "soft", False, temperature=0.7, **({"candidates": V} if name == "likelihood" else {}))
+    model = build(name, "soft", False, temperature=0.7, candidates=V)
     hidden, truth = torch.randn(5, H, dtype=torch.float64), torch.arange(5)
     weights = (model.head.log_prob(hidden) / 0.7).softmax(-1)
     wanted = torch.stack([sum(w * e for w, e in zip(row, model.embedding.weight, strict=True)) for row in weights])
@@ -225,11 +225,41 @@ def test_soft_on_codes_feeds_the_expected_code() -> None:
     torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-12)
 
 
+def test_soft_sums_over_the_best_tokens_alone() -> None:
+    model = build("softmax", "soft", False, temperature=0.7, candidates=2)
+    hidden = torch.randn(5, H, dtype=torch.float64)
+    log_probs, ids = model.head.log_prob(hidden).topk(2)
+    share = torch.sigmoid((log_probs[:, 0] - log_probs[:, 1]) / 0.7).unsqueeze(1)
+    first, second = (model.embedding.weight[column] for column in ids.unbind(1))
+    got = model.feeding(model.head, model.embedding, hidden, torch.arange(5))
+    torch.testing.assert_close(got, share * first + (1 - share) * second)
+
+
 def test_bit_log_odds_of_likelihood_are_those_of_its_distribution() -> None:
-    head = build("likelihood", "soft", True).head
+    head = build("likelihood", "soft", True).head  # of so few tokens all are drawn
     hidden = 0.3 * torch.randn(6, H, dtype=torch.float64)
     share = head.log_prob(hidden).exp() @ head.code_of(torch.arange(V)).double()
-    torch.testing.assert_close(head.bit_log_odds(hidden, V).sigmoid(), share.clamp(1e-4, 1 - 1e-4))
+    got = head.bit_log_odds(hidden, torch.arange(6)).sigmoid()
+    torch.testing.assert_close(got, share.clamp(1e-4, 1 - 1e-4), rtol=1e-6, atol=1e-7)
+
+
+def test_bit_log_odds_from_few_draws_are_those_of_target_and_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    head = ECOC(H, V, COUNTS, bits=12, samples=8).double()
+    draws = head.model.proposal()
+    monkeypatch.setattr(head.model.proposal, "forward", lambda: draws)
+    hidden, token = 0.3 * torch.randn(4, H, dtype=torch.float64), torch.tensor([int(draws[0]), V - 1, 3, 0])
+    log_prob, code = head.log_prob(hidden), head.code_of(torch.arange(V)).double()
+    for row in range(4):
+        # each draw stands for exp(log_weight) / u(w) tokens like it, the target for itself
+        mass = {int(token[row]): log_prob[row, token[row]].exp()}
+        for draw, log_weight in zip(draws.tolist(), head.model.proposal.log_weight.double(), strict=True):
+            if draw != token[row]:
+                share = (log_prob[row, draw] + log_weight - head.model.log_prior[draw].double()).exp()
+                mass[draw] = mass.get(draw, 0.0) + share
+        wanted = sum(m * code[w] for w, m in mass.items()) / sum(mass.values())
+        got = head.bit_log_odds(hidden[row], token[row]).sigmoid()
+        torch.testing.assert_close(got, wanted.clamp(1e-4, 1 - 1e-4), rtol=1e-5, atol=1e-6)
 
 
 def test_soft_codes_are_the_weighted_neighbours() -> None:
