@@ -107,8 +107,8 @@ def stepwise(layer: nn.LSTM, inputs: Tensor, state: State, mask: Tensor) -> tupl
     weight, recurrent, bias, second_bias = layer.parameters()
     gates = nn.functional.linear(inputs.transpose(0, 1), weight, bias + second_bias)  # [time, batch, 4 hidden]
     with torch.autocast(inputs.device.type, enabled=False):  # a sum over hundreds of steps needs its digits
-        h, c = state
-        outputs, c = _Recurrence.apply(gates.to(c.dtype), recurrent, h.to(c.dtype), c, mask.to(c.dtype))
+        gates, h, c, mask = (x.to(recurrent.dtype) for x in (gates, *state, mask))
+        outputs, c = _Recurrence.apply(gates, recurrent, h, c, mask)
     return outputs.transpose(0, 1), (outputs[-1], c)
 
 
