@@ -23,8 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ecoc.options import TrainOptions
-from ecoc.training.launch import prepared
-from ecoc.training.run import build_model
+from ecoc.training.launch import build_task, prepared
 from ecoc.training.trainer import Trainer
 
 
@@ -34,13 +33,13 @@ def measure(options: TrainOptions, steps: int) -> dict[str, object]:
     torch.manual_seed(options.seed)
     with tempfile.TemporaryDirectory() as scratch:
         corpus, parts = prepared(options, Path(scratch))
-        model = build_model(options, parts)
-        trainer = Trainer(options, corpus, model, Path(scratch))
+        task = build_task(options, corpus, parts)
+        trainer = Trainer(options, task, Path(scratch))
         trainer.model.train()
         seconds, cpu, losses = [], [], []
-        for inputs, targets in trainer.batches:
+        for batch in task.batches(0, 0):
             clock = time.perf_counter(), time.process_time()
-            losses.append(trainer.step(inputs, targets))
+            losses.append(trainer.step(batch))
             trainer.position["step"] += 1
             seconds.append(time.perf_counter() - clock[0])
             cpu.append(time.process_time() - clock[1])
@@ -57,7 +56,7 @@ def measure(options: TrainOptions, steps: int) -> dict[str, object]:
         "loss": statistics.mean(losses[-10:]),
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         * (1 if sys.platform == "darwin" else 1024),
-        "parameters": model.num_parameters(),
+        "parameters": task.model.num_parameters(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }

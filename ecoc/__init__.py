@@ -5,8 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 _ROOMS = ("codes", "data", "decode", "feeding", "heads", "metrics", "models", "training")
-_HOMES = {"load": "ecoc.language", "TrainedModel": "ecoc.language", "WordCode": "ecoc.wordcode"}
+_HOMES = {
+    "TrainedCaptioner": "ecoc.captioning",
+    "TrainedModel": "ecoc.language",
+    "WordCode": "ecoc.wordcode",
+    "load": "ecoc.trained",
+}
 __all__ = [
+    "TrainedCaptioner",
     "TrainedModel",
     "WordCode",
     "codes",
@@ -22,7 +28,9 @@ __all__ = [
 
 if TYPE_CHECKING:
     from ecoc import codes, data, decode, feeding, heads, metrics, models, training
-    from ecoc.language import TrainedModel, load
+    from ecoc.captioning import TrainedCaptioner
+    from ecoc.language import TrainedModel
+    from ecoc.trained import load
     from ecoc.wordcode import WordCode
 
 

@@ -16,12 +16,17 @@ from typing import Any
 
 from ecoc import __version__
 from ecoc.options import (
+    CaptionEvalOptions,
+    CaptionTrainOptions,
     CodebookBuildOptions,
     CodebookNearestOptions,
     CodebookShowOptions,
+    DescribeOptions,
     EvalOptions,
+    FeaturesOptions,
     GenerateOptions,
     InfoOptions,
+    RunOptions,
     SuggestOptions,
     TrainOptions,
     flag,
@@ -29,7 +34,7 @@ from ecoc.options import (
 )
 
 Options = (
-    TrainOptions
+    RunOptions
     | EvalOptions
     | GenerateOptions
     | SuggestOptions
@@ -37,10 +42,13 @@ Options = (
     | CodebookBuildOptions
     | CodebookShowOptions
     | CodebookNearestOptions
+    | CaptionEvalOptions
+    | DescribeOptions
+    | FeaturesOptions
 )
 
 
-def train_command(options: TrainOptions) -> int:
+def train_command(options: RunOptions) -> int:
     """Train, and say what to do next."""
     from ecoc.training import Stopped, train
 
@@ -49,18 +57,24 @@ def train_command(options: TrainOptions) -> int:
         folder = train(options, progress=True)
     except Stopped:
         if first:
-            print(f"stopped; go on with: ecoc train --out {options.out} --resume", file=sys.stderr)
+            print(f"stopped; go on with: ecoc {options.command} --out {options.out} --resume", file=sys.stderr)
         return 130
     if first:
-        print(f"{folder}: done. Next: ecoc eval {folder}, ecoc generate {folder}, ecoc suggest {folder} 'some words'")
+        print(f"{folder}: done. Next: {_NEXT[options.command].format(run=folder)}")
     return 0
+
+
+_NEXT = {
+    "train": "ecoc eval {run}, ecoc generate {run}, ecoc suggest {run} 'some words'",
+    "caption train": "ecoc caption eval {run}, ecoc caption describe {run} photo.jpg",
+}
 
 
 def eval_command(options: EvalOptions) -> int:
     """Scores of a run on a split or a file."""
-    from ecoc.language import load
+    from ecoc.language import TrainedModel
 
-    scores = load(options.run).evaluate(
+    scores = TrainedModel(options.run).evaluate(
         options.split or "test",
         file=options.file,
         data_dir=options.data_dir,
@@ -72,13 +86,7 @@ def eval_command(options: EvalOptions) -> int:
         print(json.dumps(scores))
         return 0
     free = scores.pop("free_running", None)
-    for name, value in scores.items():
-        if isinstance(value, dict):
-            for part, number in value.items():
-                shown = number["perplexity"] if isinstance(number, dict) else number
-                print(f"{name} ({part}): {shown:.2f}")
-        elif value is not None:
-            print(f"{name}: {value:,.4f}" if isinstance(value, float) else f"{name}: {value:,}")
+    _print_scores(scores)
     if isinstance(free, dict):
         print(f"\nfed with its own outputs ({free['fed']}), over {free['scored']:,} places in the text:")
         print("  steps      loss    growth")
@@ -89,9 +97,9 @@ def eval_command(options: EvalOptions) -> int:
 
 def generate_command(options: GenerateOptions) -> int:
     """Text from a run."""
-    from ecoc.language import load
+    from ecoc.language import TrainedModel
 
-    model = load(options.run)
+    model = TrainedModel(options.run)
     for text in model.generate(
         options.prompt,
         tokens=options.tokens,
@@ -108,9 +116,9 @@ def generate_command(options: GenerateOptions) -> int:
 
 def suggest_command(options: SuggestOptions) -> int:
     """Next words from a run."""
-    from ecoc.language import load
+    from ecoc.language import TrainedModel
 
-    suggestions = load(options.run).suggest(options.text, options.k)
+    suggestions = TrainedModel(options.run).suggest(options.text, options.k)
     if options.json:
         print(json.dumps([{"word": word, "probability": probability} for word, probability in suggestions]))
         return 0
@@ -121,9 +129,9 @@ def suggest_command(options: SuggestOptions) -> int:
 
 def info_command(options: InfoOptions) -> int:
     """What is in a run."""
-    from ecoc.language import load
+    from ecoc.trained import load
 
-    print(load(options.run).describe())
+    print(load(options.run).summary())
     return 0
 
 
@@ -162,6 +170,103 @@ def codebook_nearest_command(options: CodebookNearestOptions) -> int:
     return 0
 
 
+def caption_eval_command(options: CaptionEvalOptions) -> int:
+    """Scores of a captioner on a split."""
+    from ecoc.captioning import TrainedCaptioner
+
+    scores, skipped = TrainedCaptioner(options.run).evaluate(
+        options.split,
+        beam=options.beam,
+        length_power=options.length_power,
+        batch=options.batch,
+        captions=options.captions,
+        features=options.features,
+        out=options.out,
+        progress=True,
+    )
+    if options.json:
+        print(json.dumps(scores))
+    else:
+        _print_scores(scores)
+    return _left_out(skipped)
+
+
+def describe_command(options: DescribeOptions) -> int:
+    """Sentences about pictures."""
+    from ecoc.captioning import TrainedCaptioner
+    from ecoc.gallery import Entry, write_gallery
+
+    described, skipped = TrainedCaptioner(options.run).describe(
+        options.images,
+        beam=options.beam,
+        sentences=options.sentences,
+        length_power=options.length_power,
+        progress=True,
+    )
+    for one in described:
+        if options.json:
+            sentences = [{"sentence": sentence.text, "score": sentence.score} for sentence in one.sentences]
+            print(json.dumps({"image": one.name, "sentences": sentences}))
+            continue
+        print(one.name)
+        for sentence in one.sentences:
+            print(f"  {sentence.score:7.2f}  {sentence.text}")
+    if options.html is not None:
+        entries = [
+            Entry(
+                one.name, one.picture, [(sentence.text, sentence.score) for sentence in one.sentences], one.references
+            )
+            for one in described
+        ]
+        write_gallery(
+            options.html, f"Described by {options.run}", entries, skipped=[(str(i), why) for i, why in skipped]
+        )
+        print(f"{options.html}: a page of {len(entries)} pictures", file=sys.stderr)
+    return _left_out(skipped)
+
+
+def features_command(options: FeaturesOptions) -> int:
+    """Features of pictures."""
+    from ecoc.data.extract import extract_features
+
+    skipped = extract_features(
+        options.images,
+        options.out,
+        grid=options.grid,
+        projection=options.projection,
+        batch=options.batch,
+        overwrite=options.overwrite,
+        progress=True,
+    )
+    print(f"{options.out}: done. Next: ecoc caption train --captions FILE.json --features {options.out}")
+    return _left_out(skipped)
+
+
+def _left_out(skipped: Sequence[tuple[int | str, str]]) -> int:
+    """Say which images were left out; the exit code, 1 if there were any."""
+    for name, reason in skipped[:_TOLD]:
+        print(f"ecoc: left out {name}: {reason}", file=sys.stderr)
+    if len(skipped) > _TOLD:
+        print(f"ecoc: left out {len(skipped) - _TOLD} more, {len(skipped)} in all", file=sys.stderr)
+    return 1 if skipped else 0
+
+
+_TOLD = 20  # images left out that are named
+
+
+def _print_scores(scores: dict[str, Any]) -> None:
+    """Scores for people, one a line."""
+    for name, value in scores.items():
+        if isinstance(value, dict):
+            for part, number in value.items():
+                shown = number["perplexity"] if isinstance(number, dict) else number
+                print(f"{name} ({part}): {shown:.2f}")
+        elif isinstance(value, str):
+            print(f"{name}: {value}")
+        elif value is not None:
+            print(f"{name}: {value:,.4f}" if isinstance(value, float) else f"{name}: {value:,}")
+
+
 def _print_facts(facts: dict[str, object]) -> None:
     for name, value in facts.items():
         shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
@@ -177,8 +282,15 @@ COMMANDS: dict[str, tuple[type[Options], Callable[..., int], str]] = {
     "codebook build": (CodebookBuildOptions, codebook_build_command, "build a code over the words of a corpus"),
     "codebook show": (CodebookShowOptions, codebook_show_command, "distances, size and balance of a code"),
     "codebook nearest": (CodebookNearestOptions, codebook_nearest_command, "words with the most similar codewords"),
+    "caption train": (CaptionTrainOptions, train_command, "train a captioner with any head, or go on training it"),
+    "caption eval": (CaptionEvalOptions, caption_eval_command, "BLEU, ROUGE-L, CIDEr, METEOR and sizes of a run"),
+    "caption describe": (DescribeOptions, describe_command, "say what is on pictures"),
+    "features": (FeaturesOptions, features_command, "features of pictures, for training a captioner"),
 }
-GROUPS = {"codebook": "build a code, look at it, find the neighbours of a word"}
+GROUPS = {
+    "codebook": "build a code, look at it, find the neighbours of a word",
+    "caption": "train a captioner, evaluate it, describe pictures with it",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -201,11 +313,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         values = _from_yaml(given.pop("config", None), options) | given
         chosen = options(**values)
-        if isinstance(chosen, TrainOptions):
+        if isinstance(chosen, RunOptions):
             chosen.given = frozenset(values)
         return run(chosen)
     except (ValueError, ImportError) as error:
         return _mistake(str(error))
+    except BrokenPipeError:  # whoever read the output has seen enough
+        sys.stdout = None
+        return 141
     except OSError as error:
         return _mistake(f"{error.filename or 'the disk'}: {error.strerror or error}")
     except KeyboardInterrupt:
@@ -222,16 +337,20 @@ def _add_options(parser: argparse.ArgumentParser, options: type[Options]) -> Non
     """One flag a field; a field without a default is a positional argument. Help is the field's docstring."""
     help_ = _field_help(options)
     hints = typing.get_type_hints(options)
-    for field in fields(options):
+    own = [*vars(options)["__annotations__"]]  # before what it shares with others
+    for field in sorted(fields(options), key=lambda field: own.index(field.name) if field.name in own else len(own)):
         kinds = [kind for kind in typing.get_args(hints[field.name]) or (hints[field.name],) if kind is not type(None)]
         text = help_[field.name].replace("%", "%%")
-        if field.default is MISSING:
+        if typing.get_origin(hints[field.name]) is list:
+            parser.add_argument(field.name, metavar=field.name.upper().removesuffix("S"), nargs="*", help=text)
+        elif field.default is MISSING:
             parser.add_argument(field.name, metavar=field.name.upper(), help=text)
         elif kinds[0] is bool:
             parser.add_argument(flag(field.name), action="store_true", default=argparse.SUPPRESS, help=text)
         else:
             shown = f" (default: {field.default})" if field.default is not None else ""
             parser.add_argument(
+                *(["-o"] if field.name == "out" else []),
                 flag(field.name),
                 type=kinds[0],
                 default=argparse.SUPPRESS,
@@ -242,10 +361,13 @@ def _add_options(parser: argparse.ArgumentParser, options: type[Options]) -> Non
 
 
 def _field_help(options: type[Options]) -> dict[str, str]:
-    """Help of each field from the ``Args`` of the class's docstring."""
-    section = (options.__doc__ or "").split("Args:\n")[1]
-    entries = re.findall(r"^ {8}(\w+): (.*?)(?=^ {8}\w|\Z)", section, re.S | re.M)
-    return {name: " ".join(text.split()) for name, text in entries}
+    """Help of each field from the ``Args`` of the class's docstring and of those above it."""
+    result: dict[str, str] = {}
+    for kind in reversed(options.__mro__):
+        section = (kind.__doc__ or "").partition("Args:\n")[2]
+        entries = re.findall(r"^ {8}(\w+): (.*?)(?=^ {8}\w|\Z)", section, re.S | re.M)
+        result |= {name: " ".join(text.split()) for name, text in entries}
+    return result
 
 
 def _from_yaml(path: str | None, options: type[Options]) -> dict[str, Any]:

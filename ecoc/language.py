@@ -1,9 +1,7 @@
 """A trained language model in use: ``ecoc.load(run).suggest("...")``."""
 
 import os
-import shutil
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +10,18 @@ import torch
 
 from ecoc.data import Batches, encode_file, open_corpus
 from ecoc.decode import Sampling, beam_search, generate
-from ecoc.heads import ECOC
 from ecoc.metrics import evaluate, free_running
+from ecoc.models import LanguageModel
+from ecoc.options import TrainOptions
+from ecoc.trained import TrainedRun
 from ecoc.training import run as runs
-from ecoc.training.checkpoint import save_weights
-from ecoc.training.journal import read_log
 
 _BATCH = 10  # columns that a text is cut into for scoring
 _FREE_ROWS = 50  # columns for feeding its own outputs: a step costs the same for all of them
 
 
-class TrainedModel:
-    """What a run's folder can do.
+class TrainedModel(TrainedRun[LanguageModel, TrainOptions]):
+    """What the folder of a language model's run can do.
 
     Args:
         folder: The run's folder.
@@ -35,9 +33,12 @@ class TrainedModel:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-        self.model, self.parts, self.options = runs.load_model(self.folder)
-        self.vocabulary = self.parts.vocabulary
+        super().__init__(Path(folder), *runs.load_model(Path(folder)))
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> "TrainedModel":
+        """Read what :meth:`save_pretrained` wrote, or any run; the same as ``ecoc.load``."""
+        return cls(folder)
 
     def suggest(self, text: str, k: int = 5) -> list[tuple[str, float]]:
         """The k most probable next words after `text` with their probabilities; ``<unk>`` is not suggested."""
@@ -124,64 +125,6 @@ class TrainedModel:
             corpus = open_corpus(self.options.corpus, cache=scratch, **where, vocabulary=self.vocabulary)
             return corpus.split(split).copy()
 
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write what :meth:`from_pretrained` needs, and no more: nothing to resume from, no corpus."""
-        folder = Path(folder)
-        if folder.resolve() == self.folder.resolve():
-            raise ValueError(f"{folder} is the run itself: choose another folder")
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise ValueError(f"{folder} is not empty: choose another folder")
-        replace(self.parts, vectors=None).save(folder)
-        save_weights(self.model, folder / runs.BEST, self.vocabulary.fingerprint)
-        if (self.folder / runs.LOG).exists():
-            shutil.copy(self.folder / runs.LOG, folder / runs.LOG)
-        runs.save_config(self.options, folder)
-
-    @classmethod
-    def from_pretrained(cls, folder: str | Path) -> "TrainedModel":
-        """Read what :meth:`save_pretrained` wrote, or any run; the same as ``ecoc.load``."""
-        return cls(folder)
-
-    def sizes(self) -> dict[str, object]:
-        """Parameters, bytes, and the time that training took."""
-        parameters = self.model.num_parameters()
-        records = read_log(self.folder)
-        last: dict[str, object] = next((r for r in reversed(records) if r["event"] == "epoch"), {})
-        start: dict[str, object] = next((r for r in records if r["event"] == "start"), {})
-        return {
-            "decoder_parameters": parameters["decoder"],
-            "parameters": sum(parameters.values()),
-            "bytes": self.model.num_bytes(),
-            "cpu_seconds": last.get("cpu_seconds"),
-            "validation_cpu_seconds": last.get("validation_cpu_seconds"),
-            "preparation_cpu_seconds": start.get("cpu_seconds"),
-            "peak_memory_bytes": last.get("peak_memory_bytes"),
-            "epochs": last.get("epoch"),
-        }
-
-    def describe(self) -> str:
-        """A few lines about the run, for people."""
-        parts = self.model.num_parameters()
-        lines = [f"{self.folder}: {self.options.head} on {self.options.corpus}, {len(self.vocabulary):,} words"]
-        lines += [f"  {name}: {number:,} parameters" for name, number in parts.items()]
-        lines += [f"  on disk: {self.model.num_bytes():,} bytes"]
-        if isinstance(self.model.head, ECOC):
-            lines += [f"  objective: {self.model.head.objective}"]
-        if self.parts.codebook is not None:
-            lines += [f"  code: {self.parts.codebook}"]
-        for record in read_log(self.folder):
-            if record["event"] == "epoch":
-                modes = ", ".join(f"{value:.2f} ({mode})" for mode, value in record["valid_perplexity"].items())
-                seconds = f"{record['cpu_seconds']:,.0f} CPU seconds"
-                lines += [f"  epoch {record['epoch']}: valid perplexity {modes}, {seconds}"]
-        return "\n".join(lines)
-
     def _prompt(self, text: str) -> torch.Tensor:
         """Ids ``(1, time)`` of a typed text, after the end of the sentence before it."""
         return torch.tensor([[self.vocabulary.eos, *self.vocabulary.encode(text)]])
-
-
-def load(run: str | Path) -> TrainedModel:
-    """A trained model from its run's folder."""
-    return TrainedModel(run)

@@ -27,7 +27,7 @@ def trained(head: str, seconds: float, folder: Path, console: Console) -> ecoc.T
         corpus="builtin", head=head, hidden=256, epochs=12, max_seconds=seconds, out=str(folder / head), overwrite=True
     )
     console.rule(f"{HEADS[head]}: {seconds:.0f} seconds", align="left")
-    return ecoc.load(train(options))
+    return ecoc.TrainedModel(train(options))
 
 
 def comparison(models: dict[str, ecoc.TrainedModel], console: Console) -> Table:

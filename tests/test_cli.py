@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def test_help_does_not_load_torch() -> None:
 def test_every_option_says_what_it_is_for(command: str) -> None:
     options = COMMANDS[command][0]
     help_ = _field_help(options)
-    assert set(help_) == set(options.__dataclass_fields__) and all(help_.values())
+    assert set(help_) == {field.name for field in fields(options)} and all(help_.values())
 
 
 def test_eval_prints_one_object(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,7 +70,7 @@ def test_the_python_interface_mirrors_the_commands(run: Path) -> None:
     assert len(model.suggest("w1", 3)) == 3
     assert model.generate("w1", tokens=4, seed=1) == model.generate("w1", tokens=4, seed=1)
     assert 1 < model.perplexity("w1 w7 w19\nw2 w14") < 100
-    assert "code: Codebook(semantic, 32 tokens x 24 bits" in model.describe()
+    assert "code: Codebook(semantic, 32 tokens x 24 bits" in model.summary()
 
 
 BAD_LINES = {

@@ -2,7 +2,7 @@
 
 from ecoc.data.batches import Batches
 from ecoc.data.builtin import builtin_sentences, builtin_splits
-from ecoc.data.captions import CaptionBatches, CaptionData, CaptionedImage, open_captions
+from ecoc.data.captions import CaptionBatch, CaptionBatches, CaptionData, CaptionedImage, open_captions
 from ecoc.data.corpus import Corpus, encode_file, open_corpus
 from ecoc.data.scenes import builtin_scenes
 from ecoc.data.vocabulary import EOS, UNK, Vocabulary, tokenise
@@ -11,6 +11,7 @@ __all__ = [
     "EOS",
     "UNK",
     "Batches",
+    "CaptionBatch",
     "CaptionBatches",
     "CaptionData",
     "CaptionedImage",

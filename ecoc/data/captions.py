@@ -12,6 +12,7 @@ import gzip
 import json
 import re
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -127,6 +128,13 @@ class CaptionData:
         parts = (images[start : start + batch_size] for start in range(0, len(images), batch_size))
         return ((part, self.features.of(part)) for part in parts)
 
+    def left_out(self) -> str:
+        """How many images were left out, why, and which for example; empty if none was."""
+        example = {one.reason: one.id for one in reversed(self.skipped)}
+        counts = Counter(one.reason for one in self.skipped).most_common()
+        reasons = ", ".join(f"{count} {reason} (such as {example[reason]})" for reason, count in counts)
+        return f"left out of {self.name}: {reasons}" if reasons else ""
+
     def __repr__(self) -> str:
         images = " + ".join(str(len(self.images[split])) for split in SPLITS)
         skipped = f", {len(self.skipped)} skipped" if self.skipped else ""
@@ -199,6 +207,16 @@ class CaptionBatches:
         if epoch < 0:
             raise ValueError(f"epoch must be 0 or more, got {epoch}")
         return (self._batch(members) for members in self._order(epoch)[step:])
+
+    def words(self) -> np.ndarray:
+        """All captions as one stream of ids, each with ``<eos>`` after it."""
+        return np.insert(self._words[:-1], self._starts + self._lengths, self.data.vocabulary.eos)
+
+    def digest(self) -> int:
+        """A sum over the captions, the images they belong to, and these images' features."""
+        some = self.data.features.take(self._rows[:: max(1, len(self._rows) // 100)])
+        result = zlib.crc32(self._rows.tobytes(), zlib.crc32(self._words.tobytes()))
+        return zlib.crc32(self._lengths.tobytes(), zlib.crc32(some.numpy().tobytes(), result))
 
     def _order(self, epoch: int) -> list[np.ndarray]:
         """The captions of each batch of an epoch."""

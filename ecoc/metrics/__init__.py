@@ -2,6 +2,15 @@
 
 from ecoc.metrics.captions import meteor, score_captions
 from ecoc.metrics.exposure import free_running
-from ecoc.metrics.language import Scorer, Scores, evaluate
+from ecoc.metrics.language import Scorer, Scores, caption_words, evaluate, evaluate_captions
 
-__all__ = ["Scorer", "Scores", "evaluate", "free_running", "meteor", "score_captions"]
+__all__ = [
+    "Scorer",
+    "Scores",
+    "caption_words",
+    "evaluate",
+    "evaluate_captions",
+    "free_running",
+    "meteor",
+    "score_captions",
+]

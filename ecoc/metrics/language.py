@@ -1,4 +1,4 @@
-"""How good a language model is: perplexity in its named modes, accuracy, ranks, Hamming distance."""
+"""How well words are predicted: perplexity in its named modes, accuracy, ranks, Hamming distance."""
 
 import math
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ecoc.codes.vectors import progress_bar
-from ecoc.data import Batches
+from ecoc.data import Batches, CaptionBatch, CaptionBatches
 from ecoc.heads import ECOC, Head
-from ecoc.models import LanguageModel
+from ecoc.models import Captioner, LanguageModel
 
 BANDS = (100, 1000, 10_000)  # ranks where a band of frequency ends
 
@@ -138,6 +138,26 @@ def evaluate(
         scorer.add(hidden, targets)
     model.train(was_training)
     return scorer.scores
+
+
+@torch.no_grad()
+def evaluate_captions(model: Captioner, batches: CaptionBatches, progress: bool = False) -> Scores:
+    """Score a captioner on the words of captions, each after those before it."""
+    was_training = model.training
+    model.eval()
+    scorer = Scorer(model.head, thorough=False)
+    with progress_bar(progress) as bar:
+        for batch in bar.track(batches.starting_at(0), total=len(batches), description="perplexity"):
+            scorer.add(*caption_words(model, batch))
+    model.train(was_training)
+    return scorer.scores
+
+
+def caption_words(model: Captioner, batch: CaptionBatch) -> tuple[Tensor, Tensor]:
+    """Hidden states ``(N, H)`` and targets ``(N,)`` of the words of a batch, without what fills it up."""
+    hidden, _ = model.hidden(batch.inputs, model.begin(batch.features))
+    counted = batch.targets >= 0
+    return hidden[counted], batch.targets[counted]
 
 
 def progress_of(batches: Batches, label: str, visible: bool) -> Iterator[tuple[Tensor, Tensor]]:

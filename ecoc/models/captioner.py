@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ecoc.feeding import Policy
 from ecoc.heads import Head
 from ecoc.models.embeddings import CodeEmbedding, TokenEmbedding
-from ecoc.models.language_model import Output, feed
+from ecoc.models.language_model import Output, bytes_on_disk, feed
 from ecoc.models.lstm import Masks, State, VariationalLSTM
 
 IMAGE = ("first", "state", "each", "attention")
@@ -125,6 +125,10 @@ class Captioner(nn.Module):
         result = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
         others = sum(p.numel() for p in self.parameters()) - sum(result.values()) - decoder
         return result | {"image": others, "decoder": decoder}
+
+    def num_bytes(self) -> int:
+        """Bytes on disk: all parameters, the packed codebook once, and other buffers."""
+        return bytes_on_disk(self)
 
     def _run(self, vectors: Tensor, state: CaptionState, masks: Masks | None) -> tuple[Tensor, CaptionState]:
         """Hidden states of a decoder that is fed `vectors` ``(batch, time, size)``."""

@@ -104,8 +104,13 @@ class LanguageModel(nn.Module):
 
     def num_bytes(self) -> int:
         """Bytes on disk: all parameters, the packed codebook once, and other buffers."""
-        tensors = {t.data_ptr(): t for t in self.state_dict(keep_vars=True).values() if t.numel()}
-        return sum(t.numel() * t.element_size() for t in tensors.values())
+        return bytes_on_disk(self)
+
+
+def bytes_on_disk(module: nn.Module) -> int:
+    """Of all parameters and buffers, each once even if two parts share it."""
+    tensors = {t.data_ptr(): t for t in module.state_dict(keep_vars=True).values() if t.numel()}
+    return sum(t.numel() * t.element_size() for t in tensors.values())
 
 
 def feed(

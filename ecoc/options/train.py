@@ -1,228 +1,47 @@
 """Options of ``ecoc train``."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import ClassVar
 
-from ecoc.options.checks import flag, in_range, one_of
-
-HEADS = ("softmax", "sampled", "nce", "hierarchical", "adaptive", "differentiated", "ecoc", "hybrid")
-CODED = ("ecoc", "hybrid")
-KINDS = (
-    "semantic",
-    "random",
-    "bch",
-    "hadamard",
-    "convolutional",
-    "onehot",
-    "span-random",
-    "span-unigram",
-    "span-embedding",
-)
-
-# which heads an option is for; given with another head it is a mistake, not a wish
-_HEADS_OF_OPTION = {
-    "objective": CODED,
-    "samples": ("sampled", "nce", *CODED),
-    "mixture": CODED,
-    "predictor_layers": CODED,
-    "proposal": ("sampled", "nce"),
-    "order": ("hierarchical",),
-    "tree": ("hierarchical",),
-    "frequent": ("hybrid",),
-}
-_CODE_OPTIONS = ("codebook", "bits")
-
-FEEDING = ("teacher", "scheduled", "soft", "curriculum", "soft-curriculum", "differentiable")
-_LATENT = ("curriculum", "soft-curriculum", "differentiable")
-_POLICIES_OF_OPTION = {
-    "schedule": FEEDING[1:],
-    "mixing": FEEDING[1:],
-    "sequential": FEEDING[1:],
-    "sampled": ("scheduled",),
-    "thresholds": _LATENT,
-    "temperature": ("soft", "soft-curriculum", "differentiable"),
-    "straight_through": ("differentiable",),
-    "by_token": ("curriculum",),
-}
+from ecoc.options.checks import in_range, one_of
+from ecoc.options.model import ModelOptions
 
 
 @dataclass
-class TrainOptions:
+class TrainOptions(ModelOptions):
     """Train a language model.
 
     Args:
         corpus: builtin, ptb, wikitext-2, wikitext-103, or a folder (or file) with your own text.
         out: Folder of the run; it holds everything that eval, generate and suggest need.
         data_dir: Where the files of ptb, wikitext-2 and wikitext-103 are.
-        head: softmax, sampled, nce, hierarchical, adaptive, differentiated, ecoc or hybrid.
-        codebook: Kind of code: semantic, random, bch, hadamard, convolutional, onehot, span-random, span-unigram or
-            span-embedding; or a folder that ecoc codebook build made. By default semantic (span-unigram for the span
-            objectives).
-        bits: Length of a codeword; 512 by default, 40 for the span codes.
-        objective: likelihood (default), bits, span-mass or span-max.
-        vectors: Where word vectors come from: contexts, skipgram or a word2vec or GloVe file; several joined by +.
-        samples: Sampled tokens of ecoc likelihood, sampled softmax and NCE; 1000 by default.
-        mixture: Number of codes that a span objective mixes.
-        predictor_layers: Layers between hidden state and bits: 1 or 2.
-        proposal: Where sampled softmax and NCE draw from: unigram or random.
-        order: Order of words in hierarchical softmax: unigram, random or embedding.
-        tree: Shape of hierarchical softmax: two-level or binary.
-        frequent: Words in the softmax part of hybrid.
-        input: token for a table of embeddings, code for embeddings made from codewords. By default code with ecoc,
-            otherwise token.
         tie: Share the weight of the embedding with the head.
-        start_from_vectors: Start the embedding table from the word vectors.
-        layers: LSTM layers.
-        hidden: Size of a hidden state, and of an embedding.
-        dropout: Share dropped of what enters each layer and leaves the last, one mask a sequence.
-        recurrent_dropout: Share dropped of recurrent connections, one mask a sequence.
-        feeding: What is fed while training: teacher (targets alone), scheduled (scheduled sampling), soft (expected
-            embeddings), curriculum (CLVMS, codes mixed bit by bit), soft-curriculum or differentiable (DLVMS).
-        schedule: How often predictions are fed, by epoch: sigmoid (default, the paper's), constant, linear,
-            exponential or inverse-sigmoid.
-        mixing: Highest probability that a prediction (or a bit of it) is fed; 0.5 by default.
-        sequential: Feed step by step, exactly; by default predictions come from a first pass over the targets.
-        sampled: Scheduled sampling draws tokens instead of taking the best ones.
-        thresholds: Factor on each bit's probability: equal (default), rising or falling from the first bit to the last.
-        temperature: Of soft and relaxed predictions: annealed (default, 0.01 to 2.5), learned, or a number.
-        straight_through: Feed hard samples with the gradient of relaxed ones (differentiable).
-        by_token: Decode mixed codes to tokens instead of feeding the codes (curriculum).
-        epochs: Passes over the training text.
-        max_seconds: Stop training after this time, even inside an epoch.
         batch: Sequences in a batch.
         bptt: Steps in a sequence.
-        optimiser: adamw or sgd.
-        lr: Highest learning rate; by default 0.004 for adamw, 20 for sgd.
-        lr_schedule: one-cycle, plateau or constant.
-        weight_decay: Weight decay.
-        clip: Largest norm of the gradient.
-        patience: Stop after this many epochs without a better validation perplexity; 0 to go on.
-        bf16: Compute in bfloat16 where torch's autocast allows it.
         tokeniser: whitespace or simple (lower case, punctuation apart).
         min_count: Words seen less often become <unk>.
         max_size: Most words in the vocabulary.
-        seed: Seed of everything random.
-        threads: CPU threads; all cores by default.
-        save_every: Steps between two checkpoints.
-        tensorboard: Also write TensorBoard files.
-        resume: Go on with a run that was stopped.
-        overwrite: Replace a run that exists.
     """
 
+    command: ClassVar[str] = "train"
     corpus: str = "builtin"
     out: str = "runs/lm"
     data_dir: str | None = None
-    head: str = "ecoc"
-    codebook: str | None = None
-    bits: int | None = None
-    objective: str | None = None
-    vectors: str | None = None
-    samples: int | None = None
-    mixture: int | None = None
-    predictor_layers: int | None = None
-    proposal: str | None = None
-    order: str | None = None
-    tree: str | None = None
-    frequent: int | None = None
-    input: str | None = None
     tie: bool = False
-    start_from_vectors: bool = False
-    layers: int = 2
-    hidden: int = 400
-    dropout: float = 0.2
-    recurrent_dropout: float = 0.2
-    feeding: str = "teacher"
-    schedule: str | None = None
-    mixing: float | None = None
-    sequential: bool = False
-    sampled: bool = False
-    thresholds: str | None = None
-    temperature: str | None = None
-    straight_through: bool = False
-    by_token: bool = False
-    epochs: int = 6
-    max_seconds: float | None = None
     batch: int = 20
     bptt: int = 35
-    optimiser: str = "adamw"
-    lr: float | None = None
-    lr_schedule: str = "one-cycle"
-    weight_decay: float = 0.0
-    clip: float = 0.25
-    patience: int = 0
-    bf16: bool = False
     tokeniser: str | None = None
     min_count: int | None = None
     max_size: int | None = None
-    seed: int = 1
-    threads: int | None = None
-    save_every: int = 500
-    tensorboard: bool = False
-    resume: bool = False
-    overwrite: bool = False
 
     def __post_init__(self) -> None:
-        self.given: frozenset[str] | None = None  # what was typed; by default whatever differs from the defaults
-        one_of("head", self.head, HEADS)
-        one_of("input", self.input, (None, "token", "code"))
-        one_of("optimiser", self.optimiser, ("adamw", "sgd"))
-        one_of("lr-schedule", self.lr_schedule, ("one-cycle", "plateau", "constant"))
-        one_of("feeding", self.feeding, FEEDING)
-        for name, policies in _POLICIES_OF_OPTION.items():
-            if getattr(self, name) not in (None, False) and self.feeding not in policies:
-                raise ValueError(
-                    f"{flag(name)} is for --feeding {', '.join(policies)}, not for {self.feeding}: leave it out"
-                )
-        one_of("objective", self.objective, (None, "likelihood", "bits", "span-mass", "span-max"))
-        one_of("proposal", self.proposal, (None, "unigram", "random"))
-        one_of("order", self.order, (None, "unigram", "random", "embedding"))
-        one_of("tree", self.tree, (None, "two-level", "binary"))
+        super().__post_init__()
         one_of("tokeniser", self.tokeniser, (None, "whitespace", "simple"))
-        in_range(self, 1, math.inf, "layers", "hidden", "epochs", "batch", "bptt", "save_every", "threads")
-        in_range(self, 1, 1_000_000, "bits", "samples", "mixture", "frequent", "min_count", "max_size")
-        in_range(self, 1, 2, "predictor_layers")
-        in_range(self, 0, math.inf, "weight_decay", "patience")
-        in_range(self, 0, 2**63 - 1, "seed")
-        in_range(self, 0, 0.99, "dropout", "recurrent_dropout")
-        in_range(self, 1e-12, 1e6, "lr", "clip")
-        in_range(self, 0.01, math.inf, "max_seconds")
-        if self.vectors == "":
-            raise ValueError("--vectors is empty: contexts, skipgram, a file, or several joined by +")
-        if self.resume and self.overwrite:
-            raise ValueError("--resume and --overwrite contradict each other: choose one")
-        for name, heads in _HEADS_OF_OPTION.items():
-            if getattr(self, name) is not None and self.head not in heads:
-                raise ValueError(f"{flag(name)} is for {', '.join(heads)}, not for --head {self.head}: leave it out")
-        self._check_together()
-        for name in _CODE_OPTIONS:
-            if getattr(self, name) is not None and not self.uses_code:
-                raise ValueError(f"--{name} needs a code: use --head ecoc or hybrid, or --input code")
-
-    def _check_together(self) -> None:
-        """Options that are right by themselves and make no sense together."""
-        by_span = (self.objective or "").startswith("span-")
-        if self.samples is not None and self.head in CODED and self.objective not in (None, "likelihood"):
-            raise ValueError(f"--samples is for --objective likelihood, not for {self.objective}: leave it out")
-        if self.mixture is not None and not by_span:
-            raise ValueError("--mixture is for --objective span-mass or span-max: leave it out")
-        if by_span and self.codebook in KINDS and not self.codebook.startswith("span-"):
-            raise ValueError(f"--objective {self.objective} needs a span code, not --codebook {self.codebook}")
-        if self.start_from_vectors and self.by_code:
-            raise ValueError("--start-from-vectors is for a table of embeddings: add --input token")
+        in_range(self, 1, math.inf, "bptt")
+        in_range(self, 1, 1_000_000, "min_count", "max_size")
 
     @property
-    def by_code(self) -> bool:
-        """Whether inputs are embedded by their codewords."""
-        return self.input == "code" or (self.input is None and self.head == "ecoc")
-
-    @property
-    def uses_code(self) -> bool:
-        return self.head in CODED or self.by_code
-
-    @property
-    def learning_rate(self) -> float:
-        return self.lr if self.lr is not None else {"adamw": 0.004, "sgd": 20.0}[self.optimiser]
-
-    def as_dict(self) -> dict[str, object]:
-        """All options but those of one call (resume, overwrite), for the run's config."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("resume", "overwrite")}
+    def source(self) -> str:
+        """Where the training data comes from, for messages."""
+        return self.corpus

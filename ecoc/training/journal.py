@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ecoc import __version__
 from ecoc.feeding import Policy
-from ecoc.options import TrainOptions
+from ecoc.options import RunOptions
 from ecoc.training.checkpoint import written_whole
 
 NAME = "log.jsonl"
@@ -34,7 +34,7 @@ class Journal:
     """
 
     def __init__(
-        self, folder: Path, steps: int, options: TrainOptions, loss_is_nll: bool, enabled: bool, progress: bool
+        self, folder: Path, steps: int, options: RunOptions, loss_is_nll: bool, enabled: bool, progress: bool
     ) -> None:
         self.path = folder / NAME
         self.steps, self.options, self.loss_is_nll, self.enabled = steps, options, loss_is_nll, enabled

@@ -1,6 +1,7 @@
 """Starting a run, or going on with it: folder, text, parts, processes."""
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -10,14 +11,17 @@ from pathlib import Path
 import torch
 from torch.distributed import destroy_process_group, init_process_group
 
-from ecoc.data import Corpus, open_corpus
-from ecoc.options import TrainOptions, flag
+from ecoc.data import CaptionBatches, CaptionData, Corpus, Vocabulary, open_captions, open_corpus
+from ecoc.data.extract import Projection
+from ecoc.data.scenes import builtin_scenes
+from ecoc.options import CaptionTrainOptions, RunOptions, TrainOptions, flag
 from ecoc.training import run as runs
 from ecoc.training.checkpoint import load_checkpoint
+from ecoc.training.task import CaptionTask, LanguageTask, Task
 from ecoc.training.trainer import Trainer
 
 
-def train(options: TrainOptions, progress: bool = True) -> Path:
+def train(options: RunOptions, progress: bool = True) -> Path:
     """Train (or go on training) the run that the options describe; returns its folder."""
     folder = Path(options.out)
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -48,18 +52,29 @@ def train(options: TrainOptions, progress: bool = True) -> Path:
 
 
 def _built(
-    options: TrainOptions, source: Path, folder: Path, shard: tuple[int, int], progress: bool
+    options: RunOptions, source: Path, folder: Path, shard: tuple[int, int], progress: bool
 ) -> tuple[Trainer, dict[str, float]]:
     """A trainer of the run in `folder` from the parts in `source`, and how long making them took."""
     clock = time.perf_counter(), time.process_time()
-    corpus, parts = prepared(options, source, *shard, progress)
+    data, parts = prepared(options, source, *shard, progress)
     took = {"seconds": time.perf_counter() - clock[0], "cpu_seconds": time.process_time() - clock[1]}
-    if corpus.vocabulary.fingerprint != parts.vocabulary.fingerprint:
+    if data.vocabulary.fingerprint != parts.vocabulary.fingerprint:
         raise ValueError(
-            f"the words of {options.corpus} are not those of {folder}: its text has changed, start another"
+            f"the words of {options.source} are not those of {folder}: its text has changed, start another"
         )
     torch.manual_seed(options.seed)
-    return Trainer(options, corpus, runs.build_model(options, parts), folder, shard, progress), took
+    return Trainer(options, build_task(options, data, parts, shard), folder, shard, progress), took
+
+
+def build_task(
+    options: RunOptions, data: Corpus | CaptionData, parts: runs.Parts, shard: tuple[int, int] = (0, 1)
+) -> Task:
+    """A new model with its data."""
+    if isinstance(options, TrainOptions):
+        assert isinstance(data, Corpus)
+        return LanguageTask(options, data, runs.build_model(options, parts), shard)
+    assert isinstance(data, CaptionData)
+    return CaptionTask(options, data, runs.build_captioner(options, parts), shard)
 
 
 def _sweep(folder: Path) -> None:
@@ -68,12 +83,15 @@ def _sweep(folder: Path) -> None:
         path.unlink()
 
 
-def _stored(given: TrainOptions, folder: Path) -> TrainOptions:
+def _stored(given: RunOptions, folder: Path) -> RunOptions:
     """Options of the run to go on with; others than its own cannot be given anew."""
     stored = runs.load_config(folder)
-    standard = TrainOptions()
-    free = {"out", "resume", "overwrite", "threads", "data_dir", "save_every"}
-    for field in fields(TrainOptions):
+    if stored.command != given.command:
+        raise ValueError(f"{folder} is a run of `ecoc {stored.command}`: go on with that")
+    standard = type(given)()
+    places = {"data_dir", "captions", "features"}  # what may have moved
+    free = {"out", "resume", "overwrite", "threads", "save_every", *places}
+    for field in fields(given):
         mine, old = getattr(given, field.name), getattr(stored, field.name)
         typed = mine != getattr(standard, field.name) if given.given is None else field.name in given.given
         if field.name not in free and typed and mine != old:
@@ -82,27 +100,34 @@ def _stored(given: TrainOptions, folder: Path) -> TrainOptions:
             )
     stored.resume, stored.out, stored.save_every = True, given.out, given.save_every
     stored.threads = given.threads if given.threads is not None else stored.threads
-    stored.data_dir = given.data_dir if given.data_dir is not None else stored.data_dir
+    for name in places & vars(given).keys():
+        if getattr(given, name) is not None:
+            setattr(stored, name, getattr(given, name))
     return stored
 
 
 def prepared(
-    options: TrainOptions, folder: Path, rank: int = 0, world: int = 1, progress: bool = False
-) -> tuple[Corpus, runs.Parts]:
-    """Corpus and parts; the first process makes them, the others read what it made."""
+    options: RunOptions, folder: Path, rank: int = 0, world: int = 1, progress: bool = False
+) -> tuple[Corpus | CaptionData, runs.Parts]:
+    """Data and parts; the first process makes them, the others read what it made."""
     if rank == 0:
-        corpus = _corpus(options, folder, progress)
+        data = _data(options, folder, progress)
         if not (folder / runs.CONFIG).exists():
-            runs.prepare(options, corpus.vocabulary, corpus.train, progress).save(folder)
+            _parts(options, data, progress).save(folder)
             runs.save_config(options, folder)  # last: a folder with a config has all its parts
     if world > 1:
         torch.distributed.barrier()
     if rank != 0:
-        corpus = _corpus(options, folder, False)
-    return corpus, runs.Parts.load(folder)
+        data = _data(options, folder, False)
+    return data, runs.Parts.load(folder)
 
 
-def _corpus(options: TrainOptions, folder: Path, progress: bool) -> Corpus:
+def _data(options: RunOptions, folder: Path, progress: bool) -> Corpus | CaptionData:
+    if isinstance(options, CaptionTrainOptions):
+        data = caption_data(options, progress)
+        if data.skipped and progress:
+            print(f"ecoc: {data.left_out()}", file=sys.stderr)
+        return data
     return open_corpus(
         options.corpus,
         data_dir=options.data_dir,
@@ -112,6 +137,35 @@ def _corpus(options: TrainOptions, folder: Path, progress: bool) -> Corpus:
         max_size=options.max_size,
         progress=progress,
     )
+
+
+def caption_data(
+    options: CaptionTrainOptions, progress: bool = False, vocabulary: Vocabulary | None = None
+) -> CaptionData:
+    """The captioned images that the options name, with their own vocabulary or a given one."""
+    if options.captions is None or options.features is None:
+        return builtin_scenes(options.scenes or 3000, progress=progress)[0]
+    min_count = options.min_count or 5
+    return open_captions(
+        options.captions, options.features, min_count=min_count, vocabulary=vocabulary, progress=progress
+    )
+
+
+def _parts(options: RunOptions, data: Corpus | CaptionData, progress: bool) -> runs.Parts:
+    if isinstance(data, Corpus):
+        return runs.prepare(options, data.vocabulary, data.train, progress)
+    assert isinstance(options, CaptionTrainOptions)
+    parts = runs.prepare(options, data.vocabulary, CaptionBatches(data, 1).words(), progress)
+    parts.features = data.features.shape
+    if options.projection is not None:
+        parts.projection = Projection.load(Path(options.projection))
+        size = parts.projection.components.shape[1]
+        if size != parts.features[-1]:
+            raise ValueError(
+                f"--projection {options.projection} gives {size} numbers, the features have {parts.features[-1]}: "
+                "give the one that they went through"
+            )
+    return parts
 
 
 @contextmanager

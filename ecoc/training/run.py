@@ -5,6 +5,8 @@ vocabulary.json        words, counts, tokeniser
 codebook.safetensors   the code, if there is one
 order.safetensors      the order of words of a tree by embedding, if there is one
 vectors.safetensors    word vectors that the embedding table started from, if it did
+images.json            shape of an image's features, of a captioner
+projection.npz         what these features went through, if they did
 best.safetensors       weights at the best validation perplexity
 last.ckpt              all that --resume needs
 log.jsonl              a line an epoch, and one a few hundred steps
@@ -27,13 +29,23 @@ from ecoc import codes, feeding, heads
 from ecoc.codes import Codebook, WordVectors
 from ecoc.codes.vectors import progress_bar
 from ecoc.data import Vocabulary
+from ecoc.data.extract import Projection
 from ecoc.feeding import Policy
-from ecoc.models import CodeEmbedding, LanguageModel, TokenEmbedding, VariationalLSTM
-from ecoc.options import CODED, TrainOptions, typed
+from ecoc.models import (
+    Captioner,
+    CodeEmbedding,
+    FeatureEncoder,
+    LanguageModel,
+    SmallCNN,
+    TokenEmbedding,
+    VariationalLSTM,
+)
+from ecoc.options import CODED, CaptionTrainOptions, ModelOptions, RunOptions, TrainOptions, typed
 from ecoc.training.checkpoint import load_tensor, load_weights, written_whole
 
 CONFIG, VOCABULARY, CODEBOOK, ORDER = "config.json", "vocabulary.json", "codebook.safetensors", "order.safetensors"
 VECTORS, DATA, TENSORBOARD = "vectors.safetensors", "data", "tensorboard"
+IMAGES, PROJECTION = "images.json", "projection.npz"
 BEST, LAST, LOG = "best.safetensors", "last.ckpt", "log.jsonl"
 
 
@@ -45,6 +57,8 @@ class Parts:
     codebook: Codebook | None = None
     order: Tensor | None = None
     vectors: Tensor | None = None  # to start an embedding table from
+    features: tuple[int, ...] | None = None  # shape of an image's
+    projection: Projection | None = None  # that features of images went through
 
     def save(self, folder: Path) -> None:
         """Write all of it into a run's folder."""
@@ -55,6 +69,11 @@ class Parts:
             if tensor is not None:
                 with written_whole(folder / name) as temporary:
                     save_file({"tensor": tensor}, temporary)
+        if self.features is not None:
+            with written_whole(folder / IMAGES) as temporary:
+                temporary.write_text(json.dumps({"shape": self.features}) + "\n")
+        if self.projection is not None:
+            self.projection.save(folder / PROJECTION)
 
     @classmethod
     def load(cls, folder: Path) -> "Parts":
@@ -63,7 +82,19 @@ class Parts:
         codebook = None
         if (folder / CODEBOOK).exists():
             codebook = Codebook.load(folder / CODEBOOK, vocabulary.fingerprint)
-        return cls(vocabulary, codebook, load_tensor(folder / ORDER), load_tensor(folder / VECTORS))
+        order, vectors = load_tensor(folder / ORDER), load_tensor(folder / VECTORS)
+        projection = Projection.load(folder / PROJECTION) if (folder / PROJECTION).exists() else None
+        return cls(vocabulary, codebook, order, vectors, _shape_of_features(folder / IMAGES), projection)
+
+
+def _shape_of_features(path: Path) -> tuple[int, ...] | None:
+    if not path.exists():
+        return None
+    try:
+        shape = tuple(int(number) for number in json.loads(path.read_text())["shape"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged ({error}): train again, or use another run") from error
+    return shape
 
 
 def load_code(folder: Path) -> tuple[Vocabulary, Codebook]:
@@ -110,7 +141,9 @@ def new_folder(folder: Path, overwrite: bool, mark: str) -> Iterator[Path]:
 def _is_ours(path: Path, mark: str) -> bool:
     """Whether a file or folder in a run's folder (mark: its config) or a codebook's is one that we wrote."""
     code = (VOCABULARY, CODEBOOK)
-    names = code if mark == CODEBOOK else (*code, CONFIG, ORDER, VECTORS, BEST, LAST, LOG, TENSORBOARD)
+    names = (
+        code if mark == CODEBOOK else (*code, CONFIG, ORDER, VECTORS, BEST, LAST, LOG, TENSORBOARD, IMAGES, PROJECTION)
+    )
     if mark == CONFIG and path.name == DATA:
         return all(re.search(r"-[0-9a-f]{16}$|\.unfinished$", below.name) for below in path.iterdir())
     return re.sub(r"\.tmp\d+$", "", path.name) in names
@@ -134,7 +167,7 @@ def word_vectors(source: str, vocabulary: Vocabulary, ids: np.ndarray, seed: int
     return found[0] if len(found) == 1 else codes.concatenate(found)
 
 
-def prepare(options: TrainOptions, vocabulary: Vocabulary, ids: np.ndarray, progress: bool) -> Parts:
+def prepare(options: ModelOptions, vocabulary: Vocabulary, ids: np.ndarray, progress: bool) -> Parts:
     """Build what the options ask for from the training text: vectors, codebook, order of words."""
     counts = vocabulary.counts_tensor()
     objective = options.objective or "likelihood"
@@ -169,7 +202,7 @@ def prepare(options: TrainOptions, vocabulary: Vocabulary, ids: np.ndarray, prog
     return parts
 
 
-def _ready_code(folder: str, options: TrainOptions, vocabulary: Vocabulary) -> Codebook:
+def _ready_code(folder: str, options: ModelOptions, vocabulary: Vocabulary) -> Codebook:
     """The code that ``--codebook FOLDER`` names, if it fits."""
     if not Path(folder).is_dir():
         raise ValueError(
@@ -180,15 +213,15 @@ def _ready_code(folder: str, options: TrainOptions, vocabulary: Vocabulary) -> C
         raise ValueError("--codebook FOLDER has codes for all words, --head hybrid wants some: give a kind of code")
     if words.words != vocabulary.words:
         raise ValueError(
-            f"--codebook {folder} is for another vocabulary ({len(words)} words, the corpus has {len(vocabulary)}): "
-            "build it from the same corpus, tokeniser, min-count and max-size"
+            f"--codebook {folder} is for another vocabulary ({len(words)} words, the data has {len(vocabulary)}): "
+            "build it from the same text, with the same options"
         )
     if options.bits not in (None, codebook.bits):
         raise ValueError(f"--codebook {folder} has {codebook.bits} bits, not {options.bits}: leave out --bits")
     return codebook
 
 
-def _rest_of_hybrid(options: TrainOptions, counts: Tensor) -> Tensor:
+def _rest_of_hybrid(options: ModelOptions, counts: Tensor) -> Tensor:
     """Ids of the words that hybrid gives a code, most frequent first."""
     if options.by_code:
         raise ValueError("--input code needs a code for every word, which --head hybrid has not: use --input token")
@@ -199,7 +232,31 @@ def _rest_of_hybrid(options: TrainOptions, counts: Tensor) -> Tensor:
 
 
 def build_model(options: TrainOptions, parts: Parts) -> LanguageModel:
-    """The model, with weights as they start."""
+    """A language model, with weights as they start."""
+    embedding, lstm, head, policy = _decoder(options, parts)
+    return LanguageModel(embedding, lstm, head, options.tie, policy, options.sequential)
+
+
+def build_captioner(options: CaptionTrainOptions, parts: Parts) -> Captioner:
+    """A captioner, with weights as they start."""
+    assert parts.features is not None
+    shape, attention = parts.features, options.image == "attention"
+    encoder: SmallCNN | FeatureEncoder
+    if options.captions is None:
+        encoder = SmallCNN(options.hidden, attention)
+        encoder(torch.zeros(1, *shape))  # its last layer takes its size from what it sees
+    elif len(shape) != (2 if attention else 1):
+        wanted = "a grid, which `ecoc features --grid` makes" if attention else "one vector"
+        raise ValueError(f"--image {options.image} needs {wanted} for each image, the features have shape {shape}")
+    else:
+        encoder = FeatureEncoder(shape[-1], options.hidden, options.dropout)
+    embedding, lstm, head, policy = _decoder(options, parts)
+    return Captioner(encoder, embedding, lstm, head, options.image, policy, options.sequential)
+
+
+def _decoder(
+    options: ModelOptions, parts: Parts
+) -> tuple[TokenEmbedding | CodeEmbedding, VariationalLSTM, heads.Head, Policy | None]:
     if options.uses_code and parts.codebook is None:
         raise ValueError(f"{CODEBOOK} is missing, which --head {options.head} needs: train again, or use another run")
     size, vocabulary = options.hidden, parts.vocabulary
@@ -223,12 +280,10 @@ def build_model(options: TrainOptions, parts: Parts) -> LanguageModel:
     else:
         embedding = TokenEmbedding(len(vocabulary), size, parts.vectors)
     lstm = VariationalLSTM(size, size, options.layers, options.dropout, options.recurrent_dropout)
-    return LanguageModel(
-        embedding, lstm, head, options.tie, build_feeding(options, head, embedding), options.sequential
-    )
+    return embedding, lstm, head, build_feeding(options, head, embedding)
 
 
-def build_feeding(options: TrainOptions, head: heads.Head, embedding: TokenEmbedding | CodeEmbedding) -> Policy | None:
+def build_feeding(options: ModelOptions, head: heads.Head, embedding: TokenEmbedding | CodeEmbedding) -> Policy | None:
     """The feeding policy that the options ask for; None for teacher forcing."""
     names = ("sampled", "thresholds", "temperature", "straight_through", "by_token")
     given = {name: getattr(options, name) for name in names if getattr(options, name) not in (None, False)}
@@ -242,13 +297,13 @@ def build_feeding(options: TrainOptions, head: heads.Head, embedding: TokenEmbed
     return feeding.build(options.feeding, head, embedding, schedule, **given)
 
 
-def save_config(options: TrainOptions, folder: Path) -> None:
+def save_config(options: RunOptions, folder: Path) -> None:
     """Write the options of a run."""
     with written_whole(folder / CONFIG) as temporary:
         temporary.write_text(json.dumps(options.as_dict(), indent=1) + "\n", encoding="utf-8")
 
 
-def load_config(folder: Path) -> TrainOptions:
+def load_config(folder: Path) -> RunOptions:
     """Options of a run."""
     path = folder / CONFIG
     if not folder.is_dir():
@@ -257,16 +312,39 @@ def load_config(folder: Path) -> TrainOptions:
         raise ValueError(f"{folder} has no {CONFIG}: it is no run")
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-        return TrainOptions(**typed(TrainOptions, stored, str(path)))
-    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError) as error:
+        kind = {kind.command: kind for kind in (TrainOptions, CaptionTrainOptions)}[stored.pop("command")]
+        options: RunOptions = kind(**typed(kind, stored, str(path)))
+    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged ({error}): train again, or use another run") from error
+    return options
 
 
 def load_model(folder: Path) -> tuple[LanguageModel, Parts, TrainOptions]:
-    """A trained model in evaluation mode, its parts and options."""
-    options, parts = load_config(folder), Parts.load(folder)
+    """A trained language model in evaluation mode, its parts and options."""
+    options = load_config(folder)
+    if not isinstance(options, TrainOptions):
+        raise ValueError(f"{folder} is a captioner: use `ecoc caption eval` and `ecoc caption describe`")
+    parts = Parts.load(folder)
+    model = build_model(options, parts)
+    _load_best(model, folder, parts)
+    return model, parts, options
+
+
+def load_captioner(folder: Path) -> tuple[Captioner, Parts, CaptionTrainOptions]:
+    """A trained captioner in evaluation mode, its parts and options."""
+    options = load_config(folder)
+    if not isinstance(options, CaptionTrainOptions):
+        raise ValueError(f"{folder} is a language model, not a captioner: use `ecoc eval`, `generate` and `suggest`")
+    parts = Parts.load(folder)
+    if parts.features is None:
+        raise ValueError(f"{folder} has no {IMAGES}: train again, or use another run")
+    model = build_captioner(options, parts)
+    _load_best(model, folder, parts)
+    return model, parts, options
+
+
+def _load_best(model: torch.nn.Module, folder: Path, parts: Parts) -> None:
     if not (folder / BEST).is_file():
         raise ValueError(f"{folder} has no {BEST}: its training has not finished an epoch, or the file was lost")
-    model = build_model(options, parts)
     load_weights(model, folder / BEST, parts.vocabulary.fingerprint)
-    return model.eval(), parts, options
+    model.eval()

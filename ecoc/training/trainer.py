@@ -1,11 +1,10 @@
-"""Training a language model: steps, epochs, checkpoints; stops and goes on at any step with the same result."""
+"""Training: steps, epochs, checkpoints; stops and goes on at any step with the same result."""
 
 import math
 import resource
 import signal
 import sys
 import time
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,19 +15,13 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ecoc.data import Batches, Corpus
 from ecoc.heads import ECOC, Hybrid
-from ecoc.metrics import evaluate
-from ecoc.models.language_model import LanguageModel, detached
-from ecoc.models.lstm import State
-from ecoc.options import TrainOptions
+from ecoc.options import RunOptions
 from ecoc.training import run as runs
 from ecoc.training.checkpoint import save_checkpoint, save_weights
 from ecoc.training.journal import Journal
 from ecoc.training.schedule import one_cycle, plateau
-
-EVALUATION_BATCH = 10
-CALIBRATION_TOKENS = 5000  # for the two numbers of objective `bits`
+from ecoc.training.task import Task
 
 
 class Stopped(Exception):  # noqa: N818 (not an error)
@@ -36,12 +29,11 @@ class Stopped(Exception):  # noqa: N818 (not an error)
 
 
 class Trainer:
-    """One model on one corpus.
+    """One run.
 
     Args:
         options: How to train.
-        corpus: What to train on.
-        model: What to train.
+        task: What to train, and on what.
         folder: Where the run's files go.
         shard: Number of this process, and how many there are.
         progress: Show a progress bar.
@@ -49,25 +41,18 @@ class Trainer:
 
     def __init__(
         self,
-        options: TrainOptions,
-        corpus: Corpus,
-        model: LanguageModel,
+        options: RunOptions,
+        task: Task,
         folder: Path,
         shard: tuple[int, int] = (0, 1),
         progress: bool = False,
     ) -> None:
-        self.options, self.corpus, self.model, self.folder = options, corpus, model, folder
+        self.options, self.task, self.model, self.folder = options, task, task.model, folder
         self.shard = shard
-        model.lstm.shard = shard
-        self.wrapped: nn.Module = model if shard[1] == 1 else DistributedDataParallel(model)
-        if options.batch >= len(corpus.train) or options.batch % shard[1]:
-            raise ValueError(
-                f"--batch must be below the {len(corpus.train)} tokens of the training text and divisible by "
-                f"{shard[1]}, the number of processes, got {options.batch}"
-            )
-        self.batches = Batches(corpus.train, options.batch, options.bptt, shard=shard)
-        self.optimiser = _optimiser(options, model)
-        self.state: State | None = None
+        self.model.lstm.shard = shard
+        self.wrapped: nn.Module = self.model if shard[1] == 1 else DistributedDataParallel(self.model)
+        self.optimiser = _optimiser(options, self.model)
+        self.state: Any = None  # the model's, from one batch to the next
         self.position = {"epoch": 0, "step": 0}  # epochs done, and steps done in this one
         self.sums = {"loss": 0.0, "steps": 0, "seconds": 0.0, "cpu_seconds": 0.0, "peak_memory_bytes": 0}
         self.sums |= {"fed": 0, "changed": 0, "validation_seconds": 0.0, "validation_cpu_seconds": 0.0}
@@ -76,7 +61,7 @@ class Trainer:
         self.asked_to_stop = False
         self._clock = time.perf_counter(), time.process_time()
         first = shard[0] == 0
-        steps, loss_is_nll = len(self.batches), model.head.loss_is_nll
+        steps, loss_is_nll = len(task), self.model.head.loss_is_nll
         self.journal = Journal(folder, steps, options, loss_is_nll, enabled=first, progress=progress and first)
 
     def run(self) -> None:
@@ -97,8 +82,8 @@ class Trainer:
         self.model.train()
         if self.model.feeding is not None:
             self.model.feeding.at_epoch(self.position["epoch"])
-        for inputs, targets in self.batches.starting_at(self.position["step"]):
-            loss = self.step(inputs, targets)
+        for batch in self.task.batches(self.position["epoch"], self.position["step"]):
+            loss = self.step(batch)
             self.position["step"] += 1
             self.sums["loss"] += loss
             self.sums["steps"] += 1
@@ -106,7 +91,7 @@ class Trainer:
                 fed, changed = self.model.feeding.take_counts()
                 self.sums["fed"] += fed
                 self.sums["changed"] += changed
-            self.journal.step(self._steps_done(), loss, inputs.numel() * self.shard[1], self._share())
+            self.journal.step(self._steps_done(), loss, self.task.tokens(batch) * self.shard[1], self._share())
             if self.asked_to_stop:
                 self._save()
                 raise Stopped
@@ -116,13 +101,12 @@ class Trainer:
                 self._save()
         self._finish_epoch()
 
-    def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> float:
+    def step(self, batch: Any) -> float:
         """One step of the optimiser on one batch; returns the loss."""
         for group in self.optimiser.param_groups:
             group["lr"] = self.options.learning_rate * self._factor()
         with torch.autocast("cpu", torch.bfloat16, enabled=self.options.bf16):
-            loss, state = self.wrapped(inputs, targets, self.state)
-        self.state = detached(state)
+            loss, self.state = self.task.loss(self.wrapped, batch, self.state)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip)
@@ -158,14 +142,12 @@ class Trainer:
         self._tick()
         before = dict(self.sums)
         self.journal.validating()
-        rows = min(EVALUATION_BATCH, len(self.corpus.valid) - 1)
-        batches = Batches(self.corpus.valid, rows, self.options.bptt, drop_last=False)
         if isinstance(self.model.head, ECOC | Hybrid) and self.options.objective == "bits":
             self._calibrate(self.model.head)
-        scores = evaluate(self.model, batches, thorough=False)
+        scores = self.task.validate()
         loss = scores.nll["normalised"] / scores.tokens
         if self.shard[0] == 0 and loss < min(self.valid_losses, default=math.inf):
-            save_weights(self.model, self.folder / runs.BEST, self.corpus.vocabulary.fingerprint)
+            save_weights(self.model, self.folder / runs.BEST, self.task.vocabulary.fingerprint)
         self.valid_losses.append(loss)
         self._tick()
         for name in ("seconds", "cpu_seconds"):
@@ -176,19 +158,18 @@ class Trainer:
 
     def _calibrate(self, head: ECOC | Hybrid) -> None:
         """Fit the two factors that turn bits into probabilities, on held-out text."""
-        stream = torch.tensor(self.corpus.valid[: CALIBRATION_TOKENS + 1], dtype=torch.long).unsqueeze(0)
         self.model.eval()
         with torch.no_grad():
-            hidden, _ = self.model.hidden(stream[:, :-1])
-        head.calibrate(hidden, stream[:, 1:])
+            hidden, targets = self.task.held_out()
+        head.calibrate(hidden, targets)
 
     def _share(self) -> float:
         """How much of the training is done, by steps or by time."""
-        share = self._steps_done() / (self.options.epochs * len(self.batches))
+        share = self._steps_done() / (self.options.epochs * len(self.task))
         return share if self.options.max_seconds is None else max(share, self._elapsed() / self.options.max_seconds)
 
     def _steps_done(self) -> int:
-        return self.position["epoch"] * len(self.batches) + self.position["step"]
+        return self.position["epoch"] * len(self.task) + self.position["step"]
 
     def _elapsed(self) -> float:
         """Seconds of training, without validation."""
@@ -221,14 +202,10 @@ class Trainer:
                 "valid_losses": self.valid_losses,
                 "recent": self.journal.recent,
                 "world": self.shard[1],
-                "text": self._text(),
+                "data": self.task.digest(),
             },
             self.folder / runs.LAST,
         )
-
-    def _text(self) -> int:
-        """A sum over the training text, to notice when it is another."""
-        return zlib.crc32(self.corpus.train.data)
 
     def restore(self, checkpoint: dict[str, Any]) -> None:
         """Go back to where a checkpoint was written."""
@@ -239,8 +216,8 @@ class Trainer:
         except RuntimeError as error:
             reason = str(error).splitlines()[-1].strip()
             raise ValueError(f"{self.folder / runs.LAST} does not fit the run ({reason}): is it another's?") from error
-        if checkpoint["text"] != self._text():
-            raise ValueError(f"the text of {self.options.corpus} has changed since {self.folder}: start another run")
+        if checkpoint["data"] != self.task.digest():
+            raise ValueError(f"the text of {self.options.source} has changed since {self.folder}: start another run")
         self.optimiser.load_state_dict(checkpoint["optimiser"])
         torch.set_rng_state(checkpoint["random"])
         self.state = checkpoint["state"]
@@ -251,7 +228,7 @@ class Trainer:
         self.journal.rewind(self.position["epoch"], self._steps_done())
 
 
-def _optimiser(options: TrainOptions, model: LanguageModel) -> torch.optim.Optimizer:
+def _optimiser(options: RunOptions, model: nn.Module) -> torch.optim.Optimizer:
     if options.optimiser == "sgd":
         return torch.optim.SGD(model.parameters(), options.learning_rate, weight_decay=options.weight_decay)
     return torch.optim.AdamW(

@@ -18,7 +18,7 @@ from ecoc.options import TrainOptions
 from ecoc.training import Stopped, train
 from ecoc.training import trainer as trainer_module
 from ecoc.training.journal import Journal
-from ecoc.training.launch import prepared
+from ecoc.training.launch import build_task, prepared
 from ecoc.training.schedule import one_cycle
 from tests.training.tiny import options, trained, write_corpus
 
@@ -350,13 +350,13 @@ def steps_of(tmp_path: Path, **more: object) -> trainer_module.Trainer:
     torch.manual_seed(1)
     (tmp_path / "run").mkdir()
     text, parts = prepared(given, tmp_path / "run")
-    return trainer_module.Trainer(given, text, trainer_module.runs.build_model(given, parts), tmp_path / "run")
+    return trainer_module.Trainer(given, build_task(given, text, parts), tmp_path / "run")
 
 
 def test_the_gradient_is_clipped(tmp_path: Path) -> None:
     trainer = steps_of(tmp_path, clip=1e-4, optimiser="sgd", lr=1.0, lr_schedule="constant")
     before = [p.detach().clone() for p in trainer.model.parameters()]
-    trainer.step(*next(iter(trainer.batches)))
+    trainer.step(next(trainer.task.batches(0, 0)))
     pairs = zip(trainer.model.parameters(), before, strict=True)
     moved = sum(float((p.detach() - old).square().sum()) for p, old in pairs)
     assert moved**0.5 == pytest.approx(1e-4, rel=1e-3)
@@ -366,7 +366,7 @@ def test_the_gradient_is_clipped(tmp_path: Path) -> None:
 def test_the_learning_rate_follows_its_schedule(schedule: str, tmp_path: Path) -> None:
     trainer = steps_of(tmp_path, lr=0.01, lr_schedule=schedule)
     trainer.valid_losses, trainer.position = [2.0, 2.5, 2.6], {"epoch": 1, "step": 20}
-    trainer.step(*next(iter(trainer.batches)))
+    trainer.step(next(trainer.task.batches(0, 0)))
     share = (49 + 20) / (3 * 49)
     wanted = {"one-cycle": one_cycle(share), "plateau": 1 / 16, "constant": 1.0}[schedule]
     assert trainer.optimiser.param_groups[0]["lr"] == pytest.approx(0.01 * wanted)
@@ -379,7 +379,7 @@ def test_bf16_computes_in_bf16(tmp_path: Path) -> None:
         trainer.model.head.register_forward_pre_hook(
             lambda module, arguments, seen=seen: seen.append(torch.is_autocast_enabled("cpu"))
         )
-        trainer.step(*next(iter(trainer.batches)))
+        trainer.step(next(trainer.task.batches(0, 0)))
         assert seen == [name != "plain"]
 
 
@@ -402,14 +402,14 @@ def test_the_best_weights_are_kept_and_epochs_start_afresh(tmp_path: Path, monke
         batches_seen.append(batches.drop_last)
         return Fake()
 
-    monkeypatch.setattr(trainer_module, "evaluate", scores)
+    monkeypatch.setattr("ecoc.training.task.evaluate", scores)
     monkeypatch.setattr(trainer_module, "save_weights", lambda *_: saved.append(1))
     step = trainer_module.Trainer.step
 
-    def noting(self: trainer_module.Trainer, *batch: torch.Tensor) -> float:
+    def noting(self: trainer_module.Trainer, batch: object) -> float:
         if self.position["step"] == 0:
             states.append(self.state)
-        return step(self, *batch)
+        return step(self, batch)
 
     monkeypatch.setattr(trainer_module.Trainer, "step", noting)
     trained(tmp_path)
