@@ -68,7 +68,7 @@ class Projection:
         if not path.is_file():
             raise ValueError(f"{path}: no such file; give a projection as .npz, or none")
         try:
-            with np.load(path) as archive:
+            with path.open("rb") as file, np.load(file) as archive:  # numpy leaves damaged files open
                 parts = [archive[name].astype(np.float32) for name in ("mean", "components", "scale")]
             return cls(*map(torch.from_numpy, parts))
         except DAMAGED as error:
@@ -140,7 +140,7 @@ def extract_features(
     *,
     grid: bool = False,
     projection: PathLike | None = None,
-    batch: int = 16,
+    batch: int = 8,
     overwrite: bool = False,
     progress: bool = False,
 ) -> list[Skipped]:
@@ -341,7 +341,7 @@ def _attempt(path: Path) -> tuple[np.ndarray, str]:
 def _finished(part: Path) -> dict[str, np.ndarray] | None:
     """The arrays of a part; None if it is not there or damaged."""
     try:
-        with np.load(part) as archive:
+        with part.open("rb") as file, np.load(file) as archive:
             return {name: archive[name] for name in ("feats", "filename", "skipped")}
     except Exception:  # numpy raises many kinds for a damaged file
         return None

@@ -1,5 +1,6 @@
 """Features of images from files: ``.npz``, ``.npy`` and HDF5, as vectors or grids, matched with images by their ids."""
 
+import re
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -82,6 +83,11 @@ def _match(path: Path, entries: list[dict[str, Any]], kind: str, ids: list[Any])
     for name in (*ID_NAMES, "stem") if kind == "ids" else (kind,):
         keys = (Path(str(entry.get("filename"))).stem if name == "stem" else entry.get(name) for entry in entries)
         found.append([rows.get(str(key), -1) for key in keys])
+    if kind in ("ids", "filename"):  # COCO's files were renamed in 2017, and kept the number that is the cocoid
+        numbers = {
+            str(int(digits[0])): row for one, row in rows.items() if (digits := re.findall(r"\d+(?=\.\w+$)", one))
+        }
+        found.append([numbers.get(str(entry.get("cocoid")), -1) for entry in entries])
     return max(found, key=lambda places: sum(place >= 0 for place in places))
 
 

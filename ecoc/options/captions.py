@@ -138,7 +138,7 @@ class FeaturesOptions:
     out: str = "features.npz"
     grid: bool = False
     projection: str | None = None
-    batch: int = 16
+    batch: int = 8
     overwrite: bool = False
 
     def __post_init__(self) -> None:

@@ -140,6 +140,12 @@ def test_features_find_their_images_in_any_order(entries, write, suffix, kind):
     assert numbers(data) == {one["cocoid"]: number for number, one in enumerate(entries)}
 
 
+def test_files_that_coco_renamed_are_found_by_their_number(entries, write):
+    names = np.array([f"{one['cocoid']:012d}.jpg" for one in entries])
+    data = open_captions(*write(entries, "feats.npz", feats=table(8)[::-1], filename=names[::-1]), min_count=1)
+    assert numbers(data) == {one["cocoid"]: number for number, one in enumerate(entries)}
+
+
 @pytest.mark.parametrize("name", ["feats.npy", "feats.npz", "feats.h5"])
 @pytest.mark.parametrize("shape", [(8,), (2, 4)])
 def test_features_without_ids_are_in_the_order_of_the_images(entries, write, name, shape):

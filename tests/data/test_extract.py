@@ -133,7 +133,8 @@ def test_grey_black_and_white_and_print_colours(picture, pixels, mode):
 def test_the_first_of_moving_pictures_counts(picture, pixels):
     first, second = Image.fromarray(pixels).quantize(64), Image.fromarray(255 - pixels).quantize(64)
     path = picture(first, "moving.gif", save_all=True, append_images=[second])
-    assert Image.open(path).n_frames == 2
+    with Image.open(path) as both:
+        assert both.n_frames == 2
     assert (read_picture(path) == resized(first)).all()
 
 
@@ -163,7 +164,7 @@ def test_why_a_file_cannot_be_read(tmp_path, picture, pixels):
         read_picture(tmp_path / "missing.jpg")
     with pytest.raises(ValueError, match=r"^is a directory$"):
         read_picture(tmp_path)
-    for mode, value in {"F": 0.5, "I": 65536}.items():
+    for mode, value in (("F", 0.5), ("I", 65536), ("I", -1)):
         with pytest.raises(ValueError, match=r"^grey of more than 16 bits$"):
             read_picture(picture(Image.new(mode, (3, 3), value), "wide.tif"))
 
