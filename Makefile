@@ -19,7 +19,7 @@ $(VENV)/.dev: $(VENV)/.run
 	touch $@
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
