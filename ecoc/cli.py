@@ -26,6 +26,8 @@ from ecoc.options import (
     FeaturesOptions,
     GenerateOptions,
     InfoOptions,
+    ReportOptions,
+    ReproduceOptions,
     RunOptions,
     SuggestOptions,
     TrainOptions,
@@ -45,6 +47,8 @@ Options = (
     | CaptionEvalOptions
     | DescribeOptions
     | FeaturesOptions
+    | ReproduceOptions
+    | ReportOptions
 )
 
 
@@ -80,18 +84,26 @@ def eval_command(options: EvalOptions) -> int:
         data_dir=options.data_dir,
         free_steps=options.free_running,
         sampled=options.sampled,
+        flips=options.flips,
         progress=True,
     )
     if options.json:
         print(json.dumps(scores))
         return 0
-    free = scores.pop("free_running", None)
+    free, flips = scores.pop("free_running", None), scores.pop("bit_flips", None)
     _print_scores(scores)
     if isinstance(free, dict):
         print(f"\nfed with its own outputs ({free['fed']}), over {free['scored']:,} places in the text:")
         print("  steps      loss    growth")
         for step, (loss, growth) in enumerate(zip(free["loss"], free["growth"], strict=True)):
             print(f"  {step:5}  {loss:8.3f}  {growth:+8.3f}")
+    if isinstance(flips, dict):
+        print(
+            f"\nbits flipped at random, over {flips['tokens']:,} words; minimum distance {flips['minimum_distance']}:"
+        )
+        print("  flipped  right words  codewords that survive")
+        for rate, right, survived in zip(flips["flips"], flips["accuracy"], flips["recovered"], strict=True):
+            print(f"  {rate:7.0%}  {right:11.2%}  {survived:22.2%}")
     return 0
 
 
@@ -242,6 +254,34 @@ def features_command(options: FeaturesOptions) -> int:
     return _left_out(skipped)
 
 
+def reproduce_command(options: ReproduceOptions) -> int:
+    """Run the rows of a study."""
+    from ecoc.experiments.runner import jobs, reproduce
+
+    if options.list:
+        for job in jobs(options):
+            state = "finished" if job.finished else "to do"
+            print(f"{state:9} {job.corpus:12} seed {job.seed}  {job.row.name}")
+        return 0
+    failed = reproduce(options)
+    for line in failed:
+        print(f"ecoc: failed: {line}", file=sys.stderr)
+    print(f"{options.results}: {len(jobs(options)) - len(failed)} rows of {options.study}. Next: ecoc report")
+    return 1 if failed else 0
+
+
+def report_command(options: ReportOptions) -> int:
+    """A page of all results."""
+    from ecoc.experiments.report import update_readme, write_report
+
+    results = Path(options.results)
+    write_report(results, Path(options.out), Path(options.markdown or options.results), progress=True)
+    print(f"{options.out}: done")
+    if options.readme is not None:
+        update_readme(Path(options.readme), results)
+    return 0
+
+
 def _left_out(skipped: Sequence[tuple[int | str, str]]) -> int:
     """Say which images were left out; the exit code, 1 if there were any."""
     for name, reason in skipped[:_TOLD]:
@@ -286,6 +326,8 @@ COMMANDS: dict[str, tuple[type[Options], Callable[..., int], str]] = {
     "caption eval": (CaptionEvalOptions, caption_eval_command, "BLEU, ROUGE-L, CIDEr, METEOR and sizes of a run"),
     "caption describe": (DescribeOptions, describe_command, "say what is on pictures"),
     "features": (FeaturesOptions, features_command, "features of pictures, for training a captioner"),
+    "reproduce": (ReproduceOptions, reproduce_command, "run the paper's tables and figure again"),
+    "report": (ReportOptions, report_command, "a page of the results, and tables as Markdown"),
 }
 GROUPS = {
     "codebook": "build a code, look at it, find the neighbours of a word",

@@ -10,7 +10,7 @@ import torch
 
 from ecoc.data import Batches, encode_file, open_corpus
 from ecoc.decode import Sampling, beam_search, generate
-from ecoc.metrics import evaluate, free_running
+from ecoc.metrics import bit_flips, evaluate, free_running
 from ecoc.models import LanguageModel
 from ecoc.options import TrainOptions
 from ecoc.trained import TrainedRun
@@ -96,11 +96,13 @@ class TrainedModel(TrainedRun[LanguageModel, TrainOptions]):
         data_dir: str | None = None,
         free_steps: int | None = None,
         sampled: bool = False,
+        flips: bool = False,
         progress: bool = False,
     ) -> dict[str, object]:
         """All scores on a split of the run's corpus, or on a text file, with the run's sizes and training time.
 
         With `free_steps` also how the loss grows over so many of its own outputs: :func:`ecoc.metrics.free_running`.
+        With `flips` also how many words are right when bits are flipped: :func:`ecoc.metrics.bit_flips`.
         """
         ids = self._ids(split, data_dir, progress) if file is None else encode_file(file, self.vocabulary, progress)
         rank = torch.argsort(torch.argsort(self.vocabulary.counts_tensor(), descending=True, stable=True))
@@ -110,6 +112,8 @@ class TrainedModel(TrainedRun[LanguageModel, TrainOptions]):
             rows = max(1, min(_FREE_ROWS, (len(ids) - 1) // (free_steps + 1)))
             blocks, generator = Batches(ids, rows, free_steps + 1), torch.Generator().manual_seed(1)
             result["free_running"] = free_running(self.model, blocks, sampled, generator, progress)
+        if flips:
+            result["bit_flips"] = bit_flips(self.model, batches, progress=progress)
         return result
 
     def _ids(self, split: str, data_dir: str | None, progress: bool) -> np.ndarray:

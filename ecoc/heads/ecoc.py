@@ -184,6 +184,13 @@ class ECOC(Head):
         """Token that a word of n bits decodes to, ``(...)``: errors within the code's reach are corrected."""
         return self._codebook_on(code.device).decode(code)
 
+    def predict_from(self, logits: Tensor) -> Tensor:
+        """Token ``(...)`` of bit logits ``(..., n)``, which need not be the head's own: the best codeword, or for span
+        objectives the owner of the predicted bits."""
+        if isinstance(self.model, SpanModel):
+            return self.token_of(logits > 0)
+        return self.model.predict(logits.reshape(-1, self.bits)).view(logits.shape[:-1])
+
     def _predict_bits(self, hidden: Tensor) -> Tensor:
         if self.hidden_layer is not None:
             hidden = F.gelu(self.hidden_layer(hidden))

@@ -5,6 +5,7 @@ from typing import TypeAlias
 from ecoc.options.captions import CaptionEvalOptions, CaptionTrainOptions, DescribeOptions, FeaturesOptions
 from ecoc.options.checks import flag, typed
 from ecoc.options.codebook import CodebookBuildOptions, CodebookNearestOptions, CodebookShowOptions
+from ecoc.options.experiments import ReportOptions, ReproduceOptions
 from ecoc.options.model import CODED, ModelOptions
 from ecoc.options.train import TrainOptions
 from ecoc.options.use import EvalOptions, GenerateOptions, InfoOptions, SuggestOptions
@@ -24,6 +25,8 @@ __all__ = [
     "GenerateOptions",
     "InfoOptions",
     "ModelOptions",
+    "ReportOptions",
+    "ReproduceOptions",
     "RunOptions",
     "SuggestOptions",
     "TrainOptions",

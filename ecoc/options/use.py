@@ -17,6 +17,7 @@ class EvalOptions:
         data_dir: Where the corpus is, if it has moved since training.
         free_running: Also say how the loss grows when the model is fed this many of its own outputs.
         sampled: These outputs are drawn from the model, instead of the most probable ones.
+        flips: Also say how many words are right when predicted bits are flipped at random (ecoc).
         json: Print one JSON object.
     """
 
@@ -26,6 +27,7 @@ class EvalOptions:
     data_dir: str | None = None
     free_running: int | None = None
     sampled: bool = False
+    flips: bool = False
     json: bool = False
 
     def __post_init__(self) -> None:

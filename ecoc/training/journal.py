@@ -73,7 +73,8 @@ class Journal:
             self.path.unlink(missing_ok=True)
         versions = {"python": platform.python_version(), "torch": torch.__version__, "ecoc": __version__}
         threads = torch.get_num_threads()
-        self._write({"event": "start", "step": 0, "seed": self.options.seed, "threads": threads} | versions | seconds)
+        facts = {"seed": self.options.seed, "threads": threads, "steps_per_epoch": self.steps}
+        self._write({"event": "start", "step": 0} | facts | versions | seconds)
 
     def step(self, step: int, loss: float, tokens: int, share: float) -> None:
         """After every step; `share` of the whole training is done."""

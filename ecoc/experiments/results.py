@@ -1,0 +1,84 @@
+"""Results of experiments: one JSON file a row, seed and corpus, under ``results/``.
+
+A file holds what was run (command, commit, versions), under which conditions (seed, epochs, learning rate and how it
+was chosen), what it cost (CPU seconds, memory, parameters, bytes), and what came out (scores, curve). A row that nobody
+would wait for has the measured seconds of an epoch instead.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ecoc.training.checkpoint import written_whole
+
+
+@dataclass
+class Result:
+    """One row under one seed.
+
+    Attributes:
+        study: ``table1``, ``table2``, ``figure2`` or ``ablation``.
+        row: Name of the row, as in the paper.
+        corpus: ``ptb``, ``wikitext-2``, ``wikitext-103`` or ``coco``.
+        seed, budget: What it was run with.
+        command: The command that trains the same again, from the root of the repository.
+        commit: Of the code, with ``-dirty`` if it had changes.
+        versions: Of Python, torch and ecoc.
+        paper: The paper's values by name, such as ``valid`` and ``test``; empty if it has none.
+        note: What a reader should know about the row.
+        options: The options of training.
+        tuning: Validation perplexity (normalised) after one epoch, by learning rate.
+        sizes: ``decoder_parameters``, ``parameters``, ``bytes`` (packed codebook included).
+        cost: ``cpu_seconds`` of training with validation, ``validation_cpu_seconds``, ``preparation_cpu_seconds``,
+            ``peak_memory_bytes``, ``threads``, ``epochs``.
+        valid, test: Scores: ``perplexity`` by mode and others for language models, BLEU and the like for captions.
+        curve: A record an epoch: ``epoch``, ``train_loss``, ``valid_perplexity`` by mode, ``cpu_seconds``.
+        extra: What a study has beyond this: ``captions`` (table2); ``flips``, ``accuracy`` and ``recovered`` of
+            :func:`ecoc.metrics.bit_flips` (ablation).
+        skipped: Why the row was not run; empty if it was. Then ``cost`` has ``cpu_seconds_per_epoch``.
+    """
+
+    study: str
+    row: str
+    corpus: str
+    seed: int
+    budget: str
+    command: str = ""
+    commit: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    paper: dict[str, float] = field(default_factory=dict)
+    note: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    tuning: dict[str, float] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    cost: dict[str, float] = field(default_factory=dict)
+    valid: dict[str, Any] = field(default_factory=dict)
+    test: dict[str, Any] = field(default_factory=dict)
+    curve: list[dict[str, Any]] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict)
+    skipped: str = ""
+
+    def path(self, results: Path) -> Path:
+        """Where the file is, below the folder of results."""
+        return results / self.study / self.corpus / f"{self.row}.{self.budget}.seed{self.seed}.json"
+
+    def save(self, results: Path) -> None:
+        """Write the file, whole or not at all."""
+        path = self.path(results)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(path) as temporary:
+            temporary.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+
+def read_results(results: Path) -> list[Result]:
+    """All results below a folder, in the order of their files."""
+    if not results.is_dir():
+        raise ValueError(f"{results} is no folder: run `ecoc reproduce table1` first, or give --results")
+    found = []
+    for path in sorted(results.glob("*/*/*.json")):
+        try:
+            found.append(Result(**json.loads(path.read_text(encoding="utf-8"))))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path} is no result, or damaged ({error}): delete it and run the row again") from error
+    return found

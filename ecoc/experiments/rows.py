@@ -1,0 +1,151 @@
+"""Rows of the paper's tables and figure, from the YAML files in ``configs/``.
+
+A study is a folder with one file a row and ``shared.yaml``, which has what all rows share: options of ``ecoc train`` or
+``ecoc caption train``, the learning rates that every row chooses from, and the budgets.
+
+    # shared.yaml                                  # full-sm.yaml
+    command: train                                 row: Full-SM
+    options: {layers: 2, hidden: 400}              paper: {ptb: {valid: 86.19, test: 79.24}}
+    learning_rates: [0.002, 0.004, 0.008]          options: {head: softmax}
+    budgets: {small: {ptb: {epochs: 6}}}
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import ecoc
+
+SHARED = "shared.yaml"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: a name, and what is special about it.
+
+    Attributes:
+        name: As in the paper.
+        options: Of training; ``VECTORS`` in a value stands for the file of outside word vectors.
+        paper: The paper's values by corpus.
+        note: What a reader should know.
+        by_corpus: Options that one corpus has beside them.
+        measure_only: By budget, corpora on which an epoch is measured and not run to the end.
+    """
+
+    name: str
+    options: dict[str, Any]
+    paper: dict[str, dict[str, float]] = field(default_factory=dict)
+    note: str = ""
+    by_corpus: dict[str, dict[str, Any]] = field(default_factory=dict)
+    measure_only: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def needs_vectors(self) -> bool:
+        return "VECTORS" in str(self.options.get("vectors", ""))
+
+
+@dataclass(frozen=True)
+class Study:
+    """A table or figure.
+
+    Attributes:
+        name: Of its folder.
+        command: That trains a row.
+        options: That all rows share.
+        learning_rates: That every row chooses from.
+        budgets: Options by budget and corpus.
+        rows: In the paper's order, then ours.
+    """
+
+    name: str
+    command: str
+    options: dict[str, Any]
+    learning_rates: list[float]
+    budgets: dict[str, dict[str, dict[str, Any]]]
+    rows: list[Row]
+
+    def chosen(self, names: str | None) -> list[Row]:
+        """The rows with these names, joined by commas; all by default."""
+        if names is None:
+            return self.rows
+        wanted = [name.strip() for name in names.split(",")]
+        known = {row.name.lower(): row for row in self.rows}
+        for name in wanted:
+            if name.lower() not in known:
+                raise ValueError(
+                    f"{self.name} has no row {name}: choose from {', '.join(row.name for row in self.rows)}"
+                )
+        return [known[name.lower()] for name in wanted]
+
+    def corpora(self, budget: str, names: str | None) -> list[str]:
+        """The corpora of a budget with these names, joined by commas; all by default."""
+        if budget not in self.budgets:
+            raise ValueError(f"{self.name} has no budget {budget}: choose from {', '.join(self.budgets)}")
+        known = self.budgets[budget]
+        wanted = [*known] if names is None else [name.strip() for name in names.split(",")]
+        for name in wanted:
+            if name not in known:
+                raise ValueError(f"{self.name} does not run on {name}: choose from {', '.join(known)}")
+        return wanted
+
+
+def configs() -> Path:
+    """The folder of configs: beside the package in a clone, inside it when installed."""
+    inside, beside = Path(ecoc.__file__).parent / "configs", Path(ecoc.__file__).parents[1] / "configs"
+    return inside if inside.is_dir() else beside
+
+
+def studies() -> list[str]:
+    """Names of all studies."""
+    return sorted(path.parent.name for path in configs().glob(f"*/{SHARED}"))
+
+
+def read_study(name: str, folder: Path | None = None) -> Study:
+    """A study's shared settings and rows."""
+    folder = folder or configs() / name
+    if not (folder / SHARED).is_file():
+        raise ValueError(f"study {name} is unknown: choose one of {', '.join(studies())}")
+    shared = _read(folder / SHARED, {"command", "options", "learning_rates", "budgets", "order"})
+    rows = {}
+    for path in sorted(folder.glob("*.yaml")):
+        if path.name == SHARED:
+            continue
+        values = _read(path, {"row", "options", "paper", "note", "by_corpus", "measure_only"})
+        row = Row(
+            str(values["row"]),
+            values["options"],
+            values.get("paper") or {},
+            " ".join(str(values.get("note") or "").split()),
+            values.get("by_corpus") or {},
+            values.get("measure_only") or {},
+        )
+        if row.name in rows:
+            raise ValueError(f"{path}: row {row.name} is there twice; rename one")
+        rows[row.name] = row
+    order = shared["order"]
+    if sorted(order) != sorted(rows):
+        raise ValueError(
+            f"{folder / SHARED}: order must name every row once; it and the files differ in "
+            f"{', '.join(sorted(set(order) ^ set(rows))) or 'repeated names'}"
+        )
+    return Study(
+        name,
+        shared["command"],
+        shared["options"],
+        shared["learning_rates"],
+        shared["budgets"],
+        [rows[one] for one in order],
+    )
+
+
+def _read(path: Path, known: set[str]) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise ValueError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(values, Mapping) or set(values) - known or not isinstance(values.get("options"), Mapping):
+        raise ValueError(f"{path} must have options, and nothing but {', '.join(sorted(known))}")
+    return dict(values)

@@ -1,0 +1,346 @@
+"""Tables of results: the paper's rows in its order, then ours; means over seeds; captions computed from the numbers."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from ecoc.experiments.results import Result
+
+FULL = "Full-SM"  # what all others are compared with
+TEST, VALID = "test.perplexity.normalised", "valid.perplexity.normalised"
+_CORPORA = ("ptb", "wikitext-2", "wikitext-103", "coco")
+_PAPER_ROWS = (
+    *(FULL, "Rand-Sample-SM", "Uni-Sample-SM", "Rand-Hierarchical-SM", "Uni-Hierarchical-SM", "Adaptive-SM", "NCE"),
+    *("Random-ECOC", "Uni-ECOC", "Embedding-ECOC"),  # so far Table 1, from here Table 2
+    *("SS-SM", "Soft-SS-SM", "SS-Adaptive-SM", "SS-Hierarchical-SM", "CLVMS-Hierarchical-SM", "DLVMS-Hierarchical-SM"),
+    *("SS-ECOC", "Soft-SS-ECOC", "CLVMS-ECOC", "DLVMS-ECOC"),
+)
+_FACTORS = ("codebook", "vectors", "objective", "mixture", "predictor_layers", "bits")  # options that make a code
+_CAPTION_SCORES = {f"bleu{n}": f"BLEU-{n}" for n in range(1, 5)} | {"rouge_l": "ROUGE-L", "meteor": "METEOR"}
+_NAMED = 6  # rows that a sentence names
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of one row, one a seed; if it was skipped, the one result that says so."""
+
+    name: str
+    results: tuple[Result, ...]
+
+    @property
+    def skipped(self) -> str:
+        return self.results[0].skipped
+
+    @property
+    def coded(self) -> bool:
+        """Whether words are error-correcting codes here."""
+        return "ECOC" in self.name or self.first("options.head") in ("ecoc", "hybrid")
+
+    def first(self, path: str) -> Any:
+        """What the first seed has under ``part.name.name``; None if there is nothing."""
+        return _under(self.results[0], path)
+
+    def values(self, path: str) -> list[float]:
+        found = (_under(result, path) for result in self.results)
+        return [float(value) for value in found if isinstance(value, int | float) and math.isfinite(value)]
+
+    def mean(self, path: str) -> float | None:
+        values = self.values(path)
+        return fmean(values) if values else None
+
+    @property
+    def bits(self) -> float:
+        """Length of a codeword; 0 without one."""
+        return self.mean("options.bits") or self.mean("test.bits") or 0.0
+
+
+@dataclass(frozen=True)
+class Group:
+    """What can be compared: the rows of one study on one corpus within one budget."""
+
+    study: str
+    corpus: str
+    budget: str
+    rows: Sequence[Runs]
+
+    def row(self, name: str) -> Runs | None:
+        return next((row for row in self.rows if row.name == name), None)
+
+    def code(self, row: Runs) -> dict[str, Any]:
+        """What makes the row's code; vectors are part of its kind where the same kind has several."""
+        code = {name: row.first(f"options.{name}") for name in _FACTORS}
+        vectors = {
+            one.first("options.vectors") for one in self.rows if one.first("options.codebook") == code["codebook"]
+        }
+        used = code.pop("vectors")
+        return code | {"codebook": f"{code['codebook']} {used}" if len(vectors) > 1 else code["codebook"]}
+
+
+@dataclass(frozen=True)
+class Column:
+    """Which number of a row is shown, and how; `best` is min or max, `minus` the path of what is taken away."""
+
+    title: str
+    path: str
+    form: str = ",.2f"
+    best: Callable[..., Any] | None = None
+    spread: bool = False
+    scale: float = 1.0
+    minus: str = ""
+
+    def cell(self, row: Runs) -> str:
+        """The mean over seeds, with the spread if asked for; a word as it is."""
+        word, values = row.first(self.path), row.values(self.path)
+        taken = row.mean(self.minus) if self.minus else 0.0
+        if not values or taken is None:
+            return word if isinstance(word, str) else ""
+        text = shown(self.scale * (fmean(values) - taken), self.form)
+        if self.spread and len(values) > 1:
+            text += f" ± {shown(self.scale * stdev(values), self.form)}"
+        return text
+
+
+@dataclass(frozen=True)
+class Table:
+    """Texts as they are read; `best` has the places (row, column) of winners, `notes` what to know of single rows."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    best: set[tuple[int, int]]
+    caption: str
+    notes: Sequence[str]
+
+
+def groups(results: Sequence[Result], study: str) -> list[Group]:
+    """A study's results: corpora in the paper's order, the budget with most rows first; ``flips`` are of any study."""
+    rows: dict[tuple[str, str], dict[str, list[Result]]] = {}
+    for result in results:
+        if result.study == study or (study == "flips" and "flips" in result.extra):
+            rows.setdefault((result.corpus, result.budget), {}).setdefault(result.row, []).append(result)
+    found = []
+    for (corpus, budget), named in rows.items():
+        finished = {name: [run for run in runs if not run.skipped] or runs[:1] for name, runs in named.items()}
+        runs = [Runs(name, tuple(results)) for name, results in finished.items()]
+        found.append(Group(study, corpus, budget, sorted(runs, key=_place)))
+
+    def order(group: Group) -> tuple[Any, ...]:
+        known = _CORPORA.index(group.corpus) if group.corpus in _CORPORA else len(_CORPORA)
+        return known, group.corpus, -sum(not row.skipped for row in group.rows), group.budget
+
+    return sorted(found, key=order)
+
+
+def table(group: Group, full: Runs | None) -> Table:
+    """The table of a group; `full` is the full softmax on the same corpus within the same budget, if it was run."""
+    builders = {"table1": _table1, "table2": _table2, "flips": _flips}
+    return builders.get(group.study, _codes)(group, full)
+
+
+def headline_table(group: Group) -> Table:
+    """What the README shows of Table 1."""
+    full = group.row(FULL)
+    columns = [Column("test perplexity", TEST, best=min, spread=True), Column("paper's", "paper.test", best=min)]
+    columns += [_DECODER, _PARAMETERS, _DISK]
+    if full and (seconds := full.mean("cost.cpu_seconds")):
+        columns.append(Column(f"CPU seconds, {FULL} = 1", "cost.cpu_seconds", best=min, scale=1 / seconds))
+    return _table(group, columns, _conditions(group), against(group, full, TEST, "test perplexity"))
+
+
+def against(group: Group, full: Runs | None, path: str, what: str, lower: bool = True) -> str:
+    """How many rows lose against the full softmax, those with codes by name, and which row is best."""
+    values = {row.name: value for row in group.rows if (value := row.mean(path)) is not None}
+    if not values:
+        return f"No row has a {what}."
+    best = (min if lower else max)(values, key=values.__getitem__)
+    top = f"{'Lowest' if lower else 'Highest'}: {best}, {shown(values[best])}."
+    limit = full.mean(path) if full else None
+    if limit is None:
+        return f"{FULL} was not run here, so no {what} is compared with it. {top}"
+    others = [row for row in group.rows if row.name in values and row.name != FULL]
+    worse = [row for row in others if (values[row.name] > limit if lower else values[row.name] < limit)]
+    coded, lost = [row for row in others if row.coded], [row.name for row in worse if row.coded]
+    verb, side = "is" if len(worse) == 1 else "are", "above" if lower else "below"
+    text = f"{len(worse)} of {len(others)} rows {verb} {side} {FULL} ({shown(limit)}) in {what}, which is worse"
+    if coded and len(coded) < len(others):
+        text += f"; of {len(coded)} with error-correcting codes {len(lost)}"
+    return f"{text}{': ' if lost else ''}{listed(lost)}. {unequal(group, full)}{top}"
+
+
+def unequal(group: Group, full: Runs | None) -> str:
+    """Whether the full softmax was trained for as long as these rows."""
+    own, epochs = full.mean("cost.epochs") if full else None, _epochs(group)
+    if own is None or own == epochs:
+        return ""
+    return f"{FULL} had {own:.0f} epochs, these rows {epochs:.0f}: no fair comparison. "
+
+
+def shown(value: float, form: str = ",.2f") -> str:
+    """A number as it is read; what is too long for that, as a power of ten."""
+    return format(value, form) if abs(value) < 1e10 else f"{value:.1e}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """``a, b and c``; a long list ends with how many more there are."""
+    if len(names) > _NAMED:
+        names = [*names[:_NAMED], f"{len(names) - _NAMED} more"]
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+_PERPLEXITIES = (Column("valid", VALID, best=min, spread=True), Column("test", TEST, best=min, spread=True))
+_DECODER = Column("decoder parameters", "sizes.decoder_parameters", ",.0f", min)
+_PARAMETERS = Column("all parameters", "sizes.parameters", ",.0f", min)
+_DISK = Column("MB on disk", "sizes.bytes", ",.1f", min, scale=1e-6)
+_SECONDS = Column("CPU seconds", "cost.cpu_seconds", ",.0f", min, spread=True)
+
+
+def _table1(group: Group, full: Runs | None) -> Table:
+    modes = dict.fromkeys(mode for row in group.rows for mode in row.first("test.perplexity") or ())
+    mark = "" if group.budget == "paper" else " †"
+    columns = [
+        *_PERPLEXITIES,
+        Column("paper's valid", "paper.valid", best=min),
+        Column("paper's test", "paper.test", best=min),
+        Column(f"test - paper's{mark}", TEST, "+,.2f", minus="paper.test"),
+    ]
+    for mode in modes:
+        if mode != "normalised":
+            columns.append(Column(f"test ({mode})", f"test.perplexity.{mode}", best=min, spread=True))
+    columns += [
+        *(_DECODER, _PARAMETERS, _DISK, _SECONDS),
+        Column("peak MB", "cost.peak_memory_bytes", ",.0f", min, scale=1e-6),
+        Column("epochs", "cost.epochs", ",.0f"),
+        Column("learning rate", "options.lr", "g"),
+    ]
+    return _table(group, columns, _conditions(group, mark), against(group, full, TEST, "test perplexity"))
+
+
+def _table2(group: Group, full: Runs | None) -> Table:
+    mark = "" if group.budget == "paper" else " †"
+    columns = [
+        *[Column(name, f"test.{key}", best=max, spread=True, scale=100) for key, name in _CAPTION_SCORES.items()],
+        Column("CIDEr", "test.cider", best=max, spread=True),
+        *[Column(f"paper's {name}{mark}", f"paper.{key}", best=max) for key, name in _CAPTION_SCORES.items()],
+        *(_DECODER, _SECONDS),
+    ]
+    text = "BLEU, ROUGE-L and METEOR are times 100."
+    if mark:
+        text += " † not comparable: fewer epochs here, on a subset of the images."
+    meteor, bleu = (_times(group.rows, f"paper.{key}", f"test.{key}") for key in ("meteor", "bleu4"))
+    if meteor and bleu:
+        text += f" The paper's METEOR is {meteor:.1f} times that of METEOR 1.5 here, its BLEU-4 {bleu:.1f} times."
+    return _table(group, columns, against(group, full, "test.cider", "CIDEr", lower=False), text)
+
+
+def _codes(group: Group, full: Runs | None) -> Table:
+    """Figure 2 and the ablation: what the code is, what it gives, what it costs."""
+    columns = [
+        *[Column(name.replace("_", " "), f"options.{name}", ",.0f") for name in _FACTORS],
+        *_PERPLEXITIES,
+        *(_DECODER, _SECONDS),
+    ]
+    effects = [_effect(group, name) for name in _FACTORS if name != "vectors"]
+    return _table(group, columns, against(group, full, TEST, "test perplexity"), *effects)
+
+
+def _flips(group: Group, _: Runs | None) -> Table:
+    shares = group.rows[0].first("extra.flips")
+    columns = [
+        Column("bits", "options.bits", ",.0f"),
+        Column("minimum distance", "extra.minimum_distance", ",.0f", max),
+    ]
+    for key, title in (("accuracy", "right"), ("recovered", "survive")):
+        columns += [Column(f"{title}, {one:.0%}", f"extra.{key}.{i}", ".1%", max) for i, one in enumerate(shares)]
+    text = (
+        "By share of bits flipped: how many words the model gets right, and how many codewords survive by themselves."
+    )
+    return _table(group, columns, text)
+
+
+def _table(group: Group, columns: Sequence[Column], *sentences: str) -> Table:
+    """Cells of all columns that have any, the best of each, notes of rows."""
+    columns = [column for column in columns if any(column.cell(row) for row in group.rows)]
+    rows = [[f"{row.name} (not run)" if row.skipped else row.name] for row in group.rows]
+    best = set()
+    for j, column in enumerate(columns, start=1):
+        for line, row in zip(rows, group.rows, strict=True):
+            line.append(column.cell(row))
+        means = {i: mean for i, row in enumerate(group.rows) if (mean := row.mean(column.path)) is not None}
+        texts = {i: shown(column.scale * mean, column.form) for i, mean in means.items()}
+        if column.best and len(set(texts.values())) > 1:
+            winner = texts[column.best(means, key=means.__getitem__)]
+            best |= {(i, j) for i, text in texts.items() if text == winner}
+    titles = ["row", *(column.title for column in columns)]
+    if any(len(row.results) > 1 for row in group.rows):
+        titles.append("seeds")
+        for line, row in zip(rows, group.rows, strict=True):
+            line.append("" if row.skipped else str(len(row.results)))
+        sentences += ("± is the standard deviation over seeds.",)
+    notes: dict[str, list[str]] = {}
+    for row in group.rows:
+        for note in filter(None, (_reason(row), row.results[0].note)):
+            notes.setdefault(note, []).append(row.name)
+    caption = " ".join(filter(None, [*sentences, "Bold is best." if best else ""]))
+    said = [f"{listed(names)}: {note}" for note, names in notes.items()]
+    return Table(f"{group.corpus}, budget {group.budget}", titles, rows, best, caption, said)
+
+
+def _reason(row: Runs) -> str:
+    seconds = row.mean("cost.cpu_seconds_per_epoch")
+    cost = f"{seconds:,.0f} CPU seconds an epoch" if seconds else ""
+    return f"not run: {row.skipped}{'' if cost in row.skipped else f'; {cost}'}" if row.skipped else ""
+
+
+def _conditions(group: Group, mark: str = "") -> str:
+    text = f"Perplexity normalised over all words, after at most {_epochs(group):.0f} epochs."
+    if group.budget != "paper":
+        text += f"{mark} The paper's values do not compare: it trained until near convergence, here are fewer epochs."
+    return text
+
+
+def _epochs(group: Group) -> float:
+    return max((epochs for row in group.rows for epochs in row.values("cost.epochs")), default=0.0)
+
+
+def _times(rows: Sequence[Runs], theirs: str, ours: str) -> float | None:
+    """How many times ours the paper's percentages are, on average."""
+    pairs = [(row.mean(theirs), row.mean(ours)) for row in rows]
+    found = [high / (100 * low) for high, low in pairs if high and low]
+    return fmean(found) if found else None
+
+
+def _effect(group: Group, name: str) -> str:
+    """How often each choice is best where all others are equal."""
+    cases: dict[tuple[Any, ...], dict[str, float]] = {}
+    for row in group.rows:
+        code = group.code(row)
+        choice = code.pop(name)
+        if (value := row.mean(TEST)) is not None:
+            cases.setdefault(tuple(code.values()), {})["default" if choice is None else str(choice)] = value
+    winners = [min(case, key=case.__getitem__) for case in cases.values() if len(case) > 1]
+    counts = sorted({(-winners.count(choice), choice) for choice in winners})
+    parts = [f"{choice} ({-count} of {len(winners)})" for count, choice in counts]
+    return f"Best {name.replace('_', ' ')}, all else equal: {listed(parts)}." if winners else ""
+
+
+def _place(row: Runs) -> tuple[Any, ...]:
+    """The paper's rows first, skipped ones last; codes by kind and length, all others by what they reach."""
+    known = _PAPER_ROWS.index(row.name) if row.name in _PAPER_ROWS else len(_PAPER_ROWS)
+    codes = row.results[0].study in ("figure2", "ablation")
+    kind = [str(row.first(f"options.{name}") or "") for name in _FACTORS[:-1]] if codes else []
+    length = row.bits if codes else 0.0
+    scores = row.mean(TEST), row.mean("test.cider")
+    score = scores[0] if scores[0] is not None else math.inf if scores[1] is None else -scores[1]
+    return known, bool(row.skipped), kind, length, score, row.name
+
+
+def _under(result: Result, path: str) -> Any:
+    value: Any = vars(result)
+    for name in path.split("."):
+        if isinstance(value, list):
+            value = value[int(name)] if int(name) < len(value) else None
+        else:
+            value = value.get(name) if isinstance(value, dict) else None
+    return value

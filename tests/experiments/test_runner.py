@@ -1,0 +1,241 @@
+"""Running rows: equal conditions, nothing twice, and nothing lost when killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ecoc.cli import main
+from ecoc.experiments import runner
+from ecoc.experiments.results import Result, read_results
+from ecoc.experiments.rows import SHARED, configs, read_study, studies
+from ecoc.options import CaptionTrainOptions, ReproduceOptions, TrainOptions, typed
+from tests.training.tiny import write_corpus
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ReproduceOptions:
+    """A study of two rows on a corpus small enough for a second an epoch."""
+    folder = tmp_path / "configs/tiny"
+    folder.mkdir(parents=True)
+    write_corpus(tmp_path / "text")
+    monkeypatch.chdir(tmp_path)  # where the folder's name is the corpus
+    shared = {
+        "command": "train",
+        "options": {"layers": 1, "hidden": 16, "batch": 4, "bptt": 8},
+        "learning_rates": [0.02],
+        "budgets": {"small": {"text": {"epochs": 2}}},
+        "order": ["Softmax", "Code"],
+    }
+    (folder / SHARED).write_text(yaml.safe_dump(shared))
+    rows = {
+        "softmax": {"row": "Softmax", "options": {"head": "softmax"}, "paper": {"text": {"test": 5.0}}},
+        "code": {"row": "Code", "options": {"head": "ecoc", "bits": 24, "samples": 20}, "note": "a note"},
+    }
+    for name, row in rows.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(row))
+    monkeypatch.setattr("ecoc.experiments.rows.configs", lambda: tmp_path / "configs")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return ReproduceOptions(
+        "tiny", data_dir=str(tmp_path), results=str(tmp_path / "results"), out=str(tmp_path / "runs"), jobs=2
+    )
+
+
+class Here:
+    """A process that is none: the command runs here, where torch is loaded already."""
+
+    def __init__(self, job: runner.Job, arguments: list[str]) -> None:
+        job.folder.mkdir(parents=True, exist_ok=True)
+        out, errors = job.folder / "output.txt", job.folder / "errors.txt"
+        with out.open("w") as one, errors.open("w") as other, redirect_stdout(one), redirect_stderr(other):
+            self.code = main(arguments)
+
+    def poll(self) -> int:
+        return self.code
+
+    wait = poll
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner.Job, "_start", lambda job, arguments: Here(job, arguments))
+
+
+def with_two_rates(tmp_path: Path) -> None:
+    path = tmp_path / "configs/tiny" / SHARED
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"learning_rates": [1e-5, 0.02]}))
+
+
+def read(settings: ReproduceOptions) -> dict[str, Result]:
+    return {one.row: one for one in read_results(Path(settings.results))}
+
+
+@pytest.mark.usefixtures("here")
+def test_every_row_is_tuned_trained_and_recorded(study: ReproduceOptions, tmp_path: Path) -> None:
+    with_two_rates(tmp_path)
+    for job in runner.jobs(study):
+        job.run()
+        assert job.finished and job.done == job.work == 4
+    found = read(study)
+    assert set(found) == {"Softmax", "Code"}
+    for result in found.values():
+        assert set(result.tuning) == {"1e-05", "0.02"} and result.tuning["0.02"] < result.tuning["1e-05"]
+        assert result.options["lr"] == 0.02 and "--lr 0.02" in result.command and result.seed == 1
+        assert len(result.curve) == 2 and result.cost["epochs"] == 2 and result.cost["cpu_seconds"] > 0
+        assert result.test["perplexity"]["normalised"] > 1 and result.valid["tokens"] != result.test["tokens"]
+        assert result.cost["peak_memory_bytes"] > 1e6 and result.versions["torch"] and result.commit
+    assert found["Softmax"].paper == {"test": 5.0} and found["Code"].note == "a note"
+    assert found["Code"].sizes["decoder_parameters"] == 24 * 17
+    assert not list(Path(study.out).rglob("best.safetensors"))
+
+
+@pytest.mark.usefixtures("here")
+def test_the_command_trains_the_same_and_a_finished_row_is_not_run_again(
+    study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study.rows = "Code"
+    runner.jobs(study)[0].run()
+    result = read(study)["Code"]
+    arguments = result.command.split()[1:]
+    arguments[arguments.index("DATA")] = str(tmp_path)
+    assert main([*arguments, "--threads", "1", "--out", str(tmp_path / "again")]) == 0
+    records = [json.loads(line) for line in (tmp_path / "again/log.jsonl").read_text().splitlines()]
+    again = [r["valid_perplexity"] for r in records if r["event"] == "epoch"]
+    assert again == [record["valid_perplexity"] for record in result.curve]
+    monkeypatch.setattr(runner.Job, "_start", lambda *_: pytest.fail("run again"))
+    assert runner.reproduce(study, progress=False) == [] and read(study)["Code"] == result
+
+
+@pytest.mark.usefixtures("here")
+def test_tuning_goes_on_where_it_was(study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_two_rates(tmp_path)
+    job = runner.jobs(study)[0]
+    job.folder.mkdir(parents=True)
+    (job.folder / "tuning.json").write_text('{"1e-05": 1.5}')
+    started = []
+    monkeypatch.setattr(runner.Job, "_process", lambda self, options, run, doing, epochs: started.append(options["lr"]))
+    monkeypatch.setattr(runner, "read_log", lambda run: [{"event": "epoch", "valid_perplexity": {"normalised": 2.5}}])
+    monkeypatch.setattr(runner.shutil, "rmtree", lambda *_, **__: None)
+    assert job._tune() == {1e-05: 1.5, 0.02: 2.5} and started == [0.02]
+
+
+def test_a_killed_runner_goes_on(study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its orphan is waited for, and the result is that of a runner never killed."""
+    study.rows = "Code"
+    whole = ReproduceOptions(**{**vars(study), "results": str(tmp_path / "whole"), "out": str(tmp_path / "whole-runs")})
+    with monkeypatch.context() as patch:
+        patch.setattr(runner.Job, "_start", lambda job, arguments: Here(job, arguments))
+        runner.jobs(whole)[0].run()
+    code = (
+        "import sys; from pathlib import Path; from ecoc.experiments import rows, runner\n"
+        "from ecoc.options import ReproduceOptions\n"
+        f"rows.configs = lambda: Path({str(tmp_path / 'configs')!r})\n"
+        f"runner.reproduce(ReproduceOptions(**{vars(study)!r}), progress=False)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)})
+    deadline = time.monotonic() + 120
+    while not list(Path(study.out).rglob("run/config.json")) and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert runner.reproduce(study, progress=False) == []
+    mine, other = read(study)["Code"], read(whole)["Code"]
+    assert mine.test == other.test
+    assert [r["valid_perplexity"] for r in mine.curve] == [r["valid_perplexity"] for r in other.curve]
+
+
+def test_a_row_that_fails_is_told_and_the_others_go_on(
+    study: ReproduceOptions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = tmp_path / "configs/tiny/softmax.yaml"
+    row.write_text(yaml.safe_dump({"row": "Softmax", "options": {"head": "softmax", "batch": 100_000}}))
+    given = [
+        part for name in ("data_dir", "results", "out") for part in (f"--{name.replace('_', '-')}", vars(study)[name])
+    ]
+    assert main(["reproduce", "tiny", *given]) == 1
+    assert "failed: Softmax on" in (said := capsys.readouterr().err) and "--batch must be below" in said
+    assert set(read(study)) == {"Code"}
+    assert main(["reproduce", "tiny", *given, "--list"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == ["to", "finished"] and listed[1].endswith("Code")
+
+
+@pytest.mark.usefixtures("here")
+def test_a_row_nobody_waits_for_is_measured(
+    study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "MEASURED_SECONDS", 0.3)
+    path = tmp_path / "configs/tiny/softmax.yaml"
+    row = yaml.safe_load(path.read_text()) | {"measure_only": {"small": ["text"]}}
+    path.write_text(yaml.safe_dump(row))
+    study.rows = "Softmax"
+    runner.jobs(study)[0].run()
+    result = read(study)["Softmax"]
+    assert "CPU seconds an epoch, measured over" in result.skipped and not result.test
+    assert 0 < result.cost["cpu_seconds_per_epoch"] < 60
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"study": "table9"}, "study table9 is unknown"),
+        ({"budget": "huge"}, "no budget huge"),
+        ({"rows": "Nobody"}, "has no row Nobody"),
+        ({"corpora": "bible"}, "does not run on bible"),
+        ({"data_dir": None}, "--data-dir is missing"),
+    ],
+)
+def test_mistakes_are_said_before_anything_runs(study: ReproduceOptions, change: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        runner.reproduce(ReproduceOptions(**{**vars(study), **change}), progress=False)
+
+
+def test_rows_that_need_vectors_say_so() -> None:
+    with pytest.raises(ValueError, match="Code-ECOC need outside word vectors"):
+        runner.jobs(ReproduceOptions("table1", rows="Code-ECOC", data_dir="."))
+    with pytest.raises(ValueError, match="needs --captions and --features"):
+        runner.jobs(ReproduceOptions("table2"))
+
+
+@pytest.mark.parametrize("name", studies())
+def test_every_config_is_right(name: str) -> None:
+    """Names, options and values of all rows are ones that the commands take."""
+    study = read_study(name)
+    kind = {"train": TrainOptions, "caption train": CaptionTrainOptions}[study.command]
+    settings = ReproduceOptions(name, data_dir=".", vectors="glove.txt", captions="c.json", features="f.npz")
+    for budget in study.budgets:
+        settings.budget = budget
+        for job in runner.jobs(settings):
+            options = job.options() | {"lr": study.learning_rates[0]}
+            kind(**typed(kind, {key: job._filled(value) for key, value in options.items()}, job.row.name))
+    files = list((configs() / name).glob("*.yaml"))
+    assert len(files) == len(study.rows) + 1 and all(path.read_text().startswith("# ") for path in files)
+
+
+def test_the_papers_rows_are_all_there() -> None:
+    paper = "Full-SM Rand-Sample-SM Uni-Sample-SM Rand-Hierarchical-SM Uni-Hierarchical-SM Adaptive-SM NCE Random-ECOC "
+    first = read_study("table1").rows[:10]
+    assert [row.name for row in first] == [*paper.split(), "Uni-ECOC", "Embedding-ECOC"]
+    assert all(set(row.paper) == {"ptb", "wikitext-2", "wikitext-103"} for row in first)
+    assert len(read_study("table2").rows) == 11 and all(row.paper for row in read_study("table2").rows)
+
+
+def test_results_are_read_again_and_damaged_ones_told(tmp_path: Path) -> None:
+    result = Result("table1", "Full-SM", "ptb", 1, "small", test={"perplexity": {"normalised": 100.0}})
+    result.save(tmp_path)
+    assert read_results(tmp_path) == [result]
+    result.path(tmp_path).write_text('{"study": "table1"')
+    with pytest.raises(ValueError, match=r"Full-SM.small.seed1.json is no result, or damaged"):
+        read_results(tmp_path)
+    with pytest.raises(ValueError, match="is no folder"):
+        read_results(tmp_path / "nowhere")
