@@ -81,7 +81,7 @@ BAD_LINES = {
     ),
     "another vocabulary": (
         ["train", "--corpus", "{corpus}", "--max-size", "20", "--codebook", "{code}", "--out", "x"],
-        "is for another vocabulary (32 words, the corpus has 20)",
+        "is for another vocabulary (32 words, the data has 20)",
     ),
 }
 
