@@ -18,6 +18,7 @@ from ecoc.training import run as runs
 
 _BATCH = 10  # columns that a text is cut into for scoring
 _FREE_ROWS = 50  # columns for feeding its own outputs: a step costs the same for all of them
+_FREE_BLOCKS = 10  # blocks of a column at least, so that most begin with text behind them
 
 
 class TrainedModel(TrainedRun[LanguageModel, TrainOptions]):
@@ -105,11 +106,13 @@ class TrainedModel(TrainedRun[LanguageModel, TrainOptions]):
         With `flips` also how many words are right when bits are flipped: :func:`ecoc.metrics.bit_flips`.
         """
         ids = self._ids(split, data_dir, progress) if file is None else encode_file(file, self.vocabulary, progress)
+        if free_steps is not None and free_steps + 1 > len(ids) - 1:
+            raise ValueError(f"--free-running must be at most {len(ids) - 2} on this text, got {free_steps}")
         rank = torch.argsort(torch.argsort(self.vocabulary.counts_tensor(), descending=True, stable=True))
         batches = Batches(ids, min(_BATCH, len(ids) - 1), self.options.bptt, drop_last=False)
         result = evaluate(self.model, batches, rank, progress=progress).as_dict() | self.sizes()
         if free_steps is not None:
-            rows = max(1, min(_FREE_ROWS, (len(ids) - 1) // (free_steps + 1)))
+            rows = max(1, min(_FREE_ROWS, (len(ids) - 1) // (_FREE_BLOCKS * (free_steps + 1))))
             blocks, generator = Batches(ids, rows, free_steps + 1), torch.Generator().manual_seed(1)
             result["free_running"] = free_running(self.model, blocks, sampled, generator, progress)
         if flips:

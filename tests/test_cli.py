@@ -50,6 +50,8 @@ def test_free_running_says_how_the_loss_grows(run: Path, capsys: pytest.CaptureF
     assert main(["eval", str(run), "--free-running", "3", "--json"]) == 0
     free = json.loads(capsys.readouterr().out)["free_running"]
     assert len(free["loss"]) == 4 and free["growth"][0] == pytest.approx(0, abs=1e-5) and free["growth"][3] > 0
+    assert main(["eval", str(run), "--free-running", "100000"]) == 2
+    assert "--free-running must be at most" in capsys.readouterr().err
     assert main(["eval", str(run), "--free-running", "2", "--sampled"]) == 0
     assert "fed with its own outputs (sampled)" in capsys.readouterr().out
 

@@ -21,8 +21,8 @@ class DifferentiableMixture(CurriculumMixture):
         Z_k = \operatorname{softmax}\big((\log \alpha + G) / \tau\big)_k
 
     ECOC: the left one, binary concrete, with log alpha the log odds of each bit; the relaxed code enters through the
-    code embedding. For ``likelihood`` these are the log odds of the bit under the distribution that its loss
-    normalises (the target and the sampled tokens), because single bit logits have no meaning of their own.
+    code embedding. For ``likelihood`` these are the log odds of the bit under the model's distribution over its best
+    token and sampled ones, because single bit logits have no meaning of their own.
 
     Two-level hierarchical softmax: the right one, Gumbel-softmax, for the class and then for the word in it; the input
     is the average of word embeddings along the most probable relaxed paths, whose weights are made to sum to 1.
@@ -66,7 +66,7 @@ class DifferentiableMixture(CurriculumMixture):
             return self._mixed_path(head, embedding, hidden, truth)
         assert isinstance(head, ECOC)
         target, choose = head.code_of(truth), self.chosen(truth)
-        sample = binary_concrete(head.bit_log_odds(hidden, truth), self.temperature, self.straight_through)
+        sample = binary_concrete(head.bit_log_odds(hidden), self.temperature, self.straight_through)
         code = torch.where(choose, sample, target.to(sample.dtype))
         changed = (choose & ((sample > 0.5) != target)).any(-1)
         return embedding.of_code(code), changed  # type: ignore[attr-defined]
@@ -98,6 +98,8 @@ class DifferentiableMixture(CurriculumMixture):
 
     def _relaxed(self, logits: Tensor, kept: int) -> tuple[Tensor, Tensor]:
         """The largest entries of a relaxed one-hot sample, made to sum to 1, and their places."""
-        sample = gumbel_softmax(logits, self.temperature, self.straight_through)
-        values, places = sample.topk(kept)
-        return values / values.sum(-1, keepdim=True), places
+        values, places = gumbel_softmax(logits, self.temperature).topk(kept)
+        values = values / values.sum(-1, keepdim=True)
+        if self.straight_through:  # the largest is the first
+            values = F.one_hot(torch.zeros_like(places[:, 0]), kept) + (values - values.detach())
+        return values, places

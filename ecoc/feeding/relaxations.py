@@ -58,7 +58,7 @@ def _uniform(like: Tensor) -> Tensor:
 
 
 def _hard(relaxed: Tensor, value: Tensor) -> Tensor:
-    return value + relaxed - relaxed.detach()
+    return value + (relaxed - relaxed.detach())  # exactly 0 or 1
 
 
 def _checked(temperature: Tensor | float) -> Tensor | float:

@@ -56,7 +56,7 @@ class SoftCurriculumMixture(CurriculumMixture):
         assert isinstance(head, ECOC)
         target = head.code_of(truth)
         with torch.no_grad():
-            log_odds = head.bit_log_odds(hidden, truth)
+            log_odds = head.bit_log_odds(hidden)
             code = soft_codes(log_odds, self.flips, self.temperature)
         choose = self.chosen(truth)
         code = torch.where(choose, code, target.to(code.dtype))

@@ -139,20 +139,21 @@ class CodewordModel(nn.Module):
         with torch.no_grad():
             ids = torch.cat([self._best_of_blocks(part, beta, k, normalised=False)[1] for part in scaled.split(ROWS)])
         signs = unpack_signs(self.packed[ids], self.bits, scaled.dtype)
-        scores = (signs @ scaled.unsqueeze(-1)).squeeze(-1) + beta * self.log_prior[ids].to(scaled.dtype)
+        with torch.autocast(logits.device.type, enabled=False):  # scores differ by more than bf16 tells apart
+            scores = (signs @ scaled.unsqueeze(-1)).squeeze(-1) + beta * self.log_prior[ids].to(scaled.dtype)
         return ids, scores.log_softmax(-1), signs
 
-    def expected_signs(self, logits: Tensor, token: Tensor) -> Tensor:
-        """Mean signs ``(N, n)`` under the distribution that the likelihood's loss normalises: over `token`, the target
-        of each row, and the drawn tokens."""
+    def expected_signs(self, logits: Tensor) -> Tensor:
+        """Mean signs ``(N, n)`` under the likelihood's distribution over each row's best token and the drawn ones."""
         scaled = logits / math.sqrt(self.bits)
-        draws = self.proposal()
-        signs, own = (unpack_signs(self.packed[ids], self.bits, logits.dtype) for ids in (draws, token))
-        terms = torch.addmm(self.proposal.log_weight.to(logits.dtype), scaled, signs.T)
-        terms = terms.masked_fill(draws == token.unsqueeze(1), -torch.inf)
-        mine = self._score(scaled, token, 1.0)
-        weights = torch.cat([mine.unsqueeze(1), terms], 1).softmax(-1)
-        return weights[:, :1] * own + weights[:, 1:] @ signs
+        with torch.no_grad():
+            draws, best = self.proposal(), self.predict(logits)
+        signs, own = (unpack_signs(self.packed[ids], self.bits, logits.dtype) for ids in (draws, best))
+        with torch.autocast(logits.device.type, enabled=False):
+            terms = torch.addmm(self.proposal.log_weight.to(logits.dtype), scaled, signs.T)
+            terms = terms.masked_fill(draws == best.unsqueeze(1), -torch.inf)
+            weights = torch.cat([self._score(scaled, best, 1.0).unsqueeze(1), terms], 1).softmax(-1)
+            return weights[:, :1] * own + weights[:, 1:] @ signs
 
     def _blocks(self, scaled: Tensor, beta: Tensor | float) -> Iterator[tuple[int, Tensor]]:
         """Unnormalised log probabilities ``(tokens, rows)`` of a block of tokens after the other."""

@@ -151,7 +151,8 @@ class ECOC(Head):
         """Log probabilities of the k best tokens among themselves ``(..., k)``, through which gradients flow, and the
         tokens."""
         ids, log_probs, _ = self._candidates(hidden, k)
-        return log_probs.view(*hidden.shape[:-1], -1), ids.view(*hidden.shape[:-1], -1)
+        shape = (*hidden.shape[:-1], ids.shape[-1])
+        return log_probs.view(shape), ids.view(shape)
 
     def expected_code(self, hidden: Tensor, temperature: Tensor | float = 1.0, k: int = 16) -> Tensor:
         """Mean codeword ``(..., n)``, numbers from 0 to 1, under the model at a temperature.
@@ -162,17 +163,19 @@ class ECOC(Head):
             return (self.latent_logits(hidden) / temperature).sigmoid()
         _, log_probs, signs = self._candidates(hidden, k)
         weights = (log_probs / temperature).softmax(-1).unsqueeze(-2)
-        return ((weights @ signs).squeeze(-2) / 2 + 0.5).view(*hidden.shape[:-1], self.bits)
+        with torch.autocast(hidden.device.type, enabled=False):  # a bit's share needs more digits than bf16 has
+            mean = (weights @ signs).squeeze(-2)
+        return (mean / 2 + 0.5).view(*hidden.shape[:-1], self.bits)
 
-    def bit_log_odds(self, hidden: Tensor, token: Tensor) -> Tensor:
+    def bit_log_odds(self, hidden: Tensor) -> Tensor:
         """Log odds ``(..., n)`` that a bit of the next codeword is set, differentiable.
 
-        ``likelihood``: under the distribution that its loss normalises, over `token` ``(...)``, the target of each row,
-        and the sampled tokens. The others model each bit by itself and need no token.
+        ``likelihood``: under its distribution over the best token of each row and N sampled ones, as the loss samples
+        them; odds beyond 10 000 to 1 are cut off. The others model each bit by itself.
         """
         if not isinstance(self.model, CodewordModel) or self.objective != "likelihood":
             return self.latent_logits(hidden)
-        signs = self.model.expected_signs(self._predict_bits(self._rows(hidden)), self._ids(hidden, token, None))
+        signs = self.model.expected_signs(self._predict_bits(self._rows(hidden)))
         return torch.logit(signs / 2 + 0.5, eps=1e-4).view(*hidden.shape[:-1], self.bits)
 
     def _candidates(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -239,27 +239,51 @@ def test_bit_log_odds_of_likelihood_are_those_of_its_distribution() -> None:
     head = build("likelihood", "soft", True).head  # of so few tokens all are drawn
     hidden = 0.3 * torch.randn(6, H, dtype=torch.float64)
     share = head.log_prob(hidden).exp() @ head.code_of(torch.arange(V)).double()
-    got = head.bit_log_odds(hidden, torch.arange(6)).sigmoid()
+    got = head.bit_log_odds(hidden).sigmoid()
     torch.testing.assert_close(got, share.clamp(1e-4, 1 - 1e-4), rtol=1e-6, atol=1e-7)
 
 
-def test_bit_log_odds_from_few_draws_are_those_of_target_and_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bit_log_odds_from_few_draws_are_those_of_best_token_and_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     head = ECOC(H, V, COUNTS, bits=12, samples=8).double()
     draws = head.model.proposal()
     monkeypatch.setattr(head.model.proposal, "forward", lambda: draws)
-    hidden, token = 0.3 * torch.randn(4, H, dtype=torch.float64), torch.tensor([int(draws[0]), V - 1, 3, 0])
-    log_prob, code = head.log_prob(hidden), head.code_of(torch.arange(V)).double()
-    for row in range(4):
-        # each draw stands for exp(log_weight) / u(w) tokens like it, the target for itself
-        mass = {int(token[row]): log_prob[row, token[row]].exp()}
+    hidden = 6.0 * torch.randn(40, H, dtype=torch.float64)
+    log_prob, code, best = head.log_prob(hidden), head.code_of(torch.arange(V)).double(), head.predict(hidden)
+    assert set(best.tolist()) - set(draws.tolist()) and set(best.tolist()) & set(draws.tolist())
+    for row, token in enumerate(best.tolist()):
+        # each draw stands for exp(log_weight) / u(w) tokens like it, the best for itself
+        mass = {token: log_prob[row, token].exp()}
         for draw, log_weight in zip(draws.tolist(), head.model.proposal.log_weight.double(), strict=True):
-            if draw != token[row]:
+            if draw != token:
                 share = (log_prob[row, draw] + log_weight - head.model.log_prior[draw].double()).exp()
                 mass[draw] = mass.get(draw, 0.0) + share
         wanted = sum(m * code[w] for w, m in mass.items()) / sum(mass.values())
-        got = head.bit_log_odds(hidden[row], token[row]).sigmoid()
+        got = head.bit_log_odds(hidden[row]).sigmoid()
         torch.testing.assert_close(got, wanted.clamp(1e-4, 1 - 1e-4), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["differentiable", "soft-curriculum"])
+def test_relaxed_bits_of_likelihood_are_those_of_its_distribution(policy: str) -> None:
+    """With probability 1 the fed code is the prediction's, whatever the target was."""
+    model = build("likelihood", policy, True, temperature=0.7)
+    hidden = torch.randn(6, H, dtype=torch.float64)
+    torch.manual_seed(3)
+    first = model.feeding(model.head, model.embedding, hidden, torch.arange(6))
+    torch.manual_seed(3)
+    second = model.feeding(model.head, model.embedding, hidden, torch.arange(6).flip(0))
+    torch.testing.assert_close(first, second)
+    raw = model.embedding.of_code((model.head.latent_logits(hidden) > 0).double())
+    assert not torch.allclose(first, raw)
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+@pytest.mark.parametrize(("name", "policy", "by_code"), CASES)
+def test_nothing_chosen_is_no_mistake(name: str, policy: str, by_code: bool, sequential: bool) -> None:
+    model = build(name, policy, by_code, Schedule("constant", 1, 1e-9), sequential)
+    loss, _ = model(*batch())
+    loss.backward()
+    assert torch.isfinite(loss)
 
 
 def test_soft_codes_are_the_weighted_neighbours() -> None:
