@@ -92,27 +92,57 @@ BAD_LINES = {
     "too few bits": (["train", "--corpus", "{corpus}", "--out", "x", "--bits", "3"], "bits=3 cannot tell 32 tokens"),
     "latent policy on softmax": (
         ["train", "--corpus", "{corpus}", "--out", "x", "--head", "softmax", "--feeding", "curriculum"],
-        "feeding 'curriculum' needs a head with latent variables (ecoc, hierarchical), Softmax has none",
+        "--feeding curriculum on --head softmax: it needs a head with latent variables (ecoc, hierarchical)",
     ),
     "cold temperature": (
-        [
-            "train",
-            "--corpus",
-            "{corpus}",
-            "--out",
-            "x",
-            "--bits",
-            "24",
-            "--feeding",
-            "differentiable",
-            "--temperature",
-            "0",
-        ],
-        "feeding 'differentiable' on ECOC: temperature must be above 0",
+        ["train", "--feeding", "differentiable", "--temperature", "0"],
+        "--feeding differentiable on --head ecoc: --temperature must be above 0",
+    ),
+    "endless temperature": (
+        ["train", "--feeding", "soft", "--head", "softmax", "--temperature", "inf"],
+        "--feeding soft on --head softmax: --temperature must be above 0 and finite, got inf",
+    ),
+    "temperature that is a word": (["train", "--feeding", "soft", "--temperature", "hot"], "hot is unknown: annealed"),
+    "temperature that cannot be learned": (
+        ["train", "--feeding", "soft-curriculum", "--temperature", "learned"],
+        "--feeding soft-curriculum on --head ecoc: no gradient reaches its --temperature",
     ),
     "a schedule that leaves its range": (
-        ["train", "--corpus", "{corpus}", "--out", "x", "--bits", "24", "--feeding", "scheduled", "--mixing", "1.5"],
-        "feeding 'scheduled' on ecoc: schedule leaves [0, 1]",
+        ["train", "--feeding", "scheduled", "--mixing", "1.5"],
+        "--feeding scheduled on --head ecoc: --mixing must be above 0 and at most 1, got 1.5",
+    ),
+    "a policy that never acts": (
+        ["train", "--feeding", "scheduled", "--mixing", "0"],
+        "--feeding scheduled on --head ecoc: --mixing must be above 0",
+    ),
+    "a schedule that never begins": (
+        ["train", "--feeding", "scheduled", "--epochs", "1"],
+        "--schedule sigmoid begins in the second epoch: use constant",
+    ),
+    "no step to feed": (["train", "--feeding", "scheduled", "--bptt", "1"], "use --bptt 2 or more"),
+    "unknown schedule": (
+        ["caption", "train", "--feeding", "soft", "--schedule", "cosine"],
+        "--feeding soft on --head ecoc: --schedule cosine is unknown: choose one of sigmoid",
+    ),
+    "unknown thresholds": (
+        ["train", "--feeding", "curriculum", "--thresholds", "wavy"],
+        "--thresholds wavy is unknown",
+    ),
+    "relaxed codes by token": (
+        ["train", "--feeding", "differentiable", "--input", "token"],
+        "--feeding differentiable on --head ecoc: it feeds relaxed codes: use --head ecoc with --input code",
+    ),
+    "relaxed turns": (
+        ["train", "--feeding", "differentiable", "--head", "hierarchical", "--tree", "binary"],
+        "--feeding differentiable on --head hierarchical: it feeds relaxed codes",
+    ),
+    "weighted paths": (
+        ["train", "--feeding", "soft-curriculum", "--head", "hierarchical"],
+        "--feeding soft-curriculum on --head hierarchical: it feeds weighted codes",
+    ),
+    "soft spans by token": (
+        ["train", "--feeding", "soft", "--objective", "span-mass", "--input", "token"],
+        "--feeding soft on --head ecoc: with a span objective it feeds expected bits",
     ),
     "a policy's option for another": (["train", "--mixing", "0.5"], "--mixing is for --feeding scheduled"),
     "nothing to run freely": (["eval", "x", "--free-running", "0"], "--free-running must be at least 1"),

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ecoc.feeding.policy import InputEmbedding, Policy, best_token
 from ecoc.feeding.schedules import Schedule, bit_thresholds
-from ecoc.heads import ECOC, Head
+from ecoc.heads import ECOC, BinaryTreeSoftmax, Head, HierarchicalSoftmax
 
 
 class CurriculumMixture(Policy):
@@ -20,7 +20,8 @@ class CurriculumMixture(Policy):
 
     What is the predicted code? For ``bits`` and the span objectives, the bits with positive log odds. For
     ``likelihood``, the code of the predicted token: there single bit logits have no meaning of their own, only their
-    sum along a codeword has. For trees, the greedy path.
+    sum along a codeword has. For trees, the best choice at each node that the mixed path comes to; at a node that is
+    not on the target's path the target has no choice, so from there on all are predicted.
 
     Args:
         head, embedding, schedule: As in :class:`Policy`; the head must have latent variables.
@@ -44,7 +45,7 @@ class CurriculumMixture(Policy):
         self.by_code = self.by_code and not by_token
         components = head.code_of(torch.zeros(1, dtype=torch.long)).shape[-1]  # type: ignore[operator]
         factors = bit_thresholds(thresholds, components) if isinstance(thresholds, str) else thresholds.float()
-        if factors.shape != (components,) or (factors < 0).any() or (factors > 1).any():
+        if factors.shape != (components,) or not ((factors >= 0) & (factors <= 1)).all():
             raise ValueError(
                 f"feeding {self.name!r} on {type(head).__name__}: thresholds must be {components} numbers in [0, 1]"
             )
@@ -58,23 +59,28 @@ class CurriculumMixture(Policy):
                 f"{type(head).__name__} has none: use 'scheduled' or 'soft'"
             )
 
-    def chosen(self, truth: Tensor) -> Tensor:
+    def chosen(self, truth: Tensor, generator: torch.Generator) -> Tensor:
         """Which components of each code are the prediction's, bool ``(N, components)``."""
-        return torch.rand(len(truth), len(self.factors), device=truth.device) < self.probability * self.factors
+        uniform = torch.rand(len(truth), len(self.factors), generator=generator, device=truth.device)
+        return uniform < self.probability * self.factors
 
-    def mixed(self, head: Head, embedding: InputEmbedding, hidden: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    def mixed(
+        self, head: Head, embedding: InputEmbedding, hidden: Tensor, truth: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
         target = head.code_of(truth)  # type: ignore[operator]
-        code = torch.where(self.chosen(truth), predicted_code(head, hidden), target)
+        code = mixed_code(head, hidden, target, self.chosen(truth, generator))
         if self.by_code:
             return embedding.of_code(code), (code != target).any(-1)  # type: ignore[attr-defined]
         tokens = head.token_of(code)  # type: ignore[operator]
         return embedding(tokens), tokens != truth
 
 
-def predicted_code(head: Head, hidden: Tensor) -> Tensor:
-    """The code that a latent head predicts; see :class:`CurriculumMixture`."""
-    with torch.no_grad():
-        if isinstance(head, ECOC) and head.objective == "likelihood":
-            return head.code_of(best_token(head, hidden))
-        logits = head.latent_logits(hidden)  # type: ignore[operator]
-        return logits.argmax(-1) if head.latent == "categorical" else logits > 0
+@torch.no_grad()
+def mixed_code(head: Head, hidden: Tensor, target: Tensor, own: Tensor) -> Tensor:
+    """The target's code ``(N, components)`` with what the head predicts where `own`."""
+    if isinstance(head, HierarchicalSoftmax | BinaryTreeSoftmax):
+        return head.follow(hidden, target, own)
+    assert isinstance(head, ECOC)
+    by_token = head.objective == "likelihood"
+    predicted = head.code_of(best_token(head, hidden)) if by_token else head.latent_logits(hidden) > 0
+    return torch.where(own, predicted, target)

@@ -24,8 +24,9 @@ class DifferentiableMixture(CurriculumMixture):
     code embedding. For ``likelihood`` these are the log odds of the bit under the model's distribution over its best
     token and sampled ones, because single bit logits have no meaning of their own.
 
-    Two-level hierarchical softmax: the right one, Gumbel-softmax, for the class and then for the word in it; the input
-    is the average of word embeddings along the most probable relaxed paths, whose weights are made to sum to 1.
+    Two-level hierarchical softmax: the right one, Gumbel-softmax, for the class and then for the word in it (in a class
+    that is not the target's, always); the input is the average of word embeddings along the most probable relaxed
+    paths, whose weights are made to sum to 1.
 
     Args:
         head, embedding, schedule, temperature, thresholds: As in :class:`CurriculumMixture`.
@@ -61,32 +62,40 @@ class DifferentiableMixture(CurriculumMixture):
                 "with --input code, or --head hierarchical with two levels"
             )
 
-    def mixed(self, head: Head, embedding: InputEmbedding, hidden: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    def mixed(
+        self, head: Head, embedding: InputEmbedding, hidden: Tensor, truth: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
         if isinstance(head, HierarchicalSoftmax):
-            return self._mixed_path(head, embedding, hidden, truth)
+            return self._mixed_path(head, embedding, hidden, truth, generator)
         assert isinstance(head, ECOC)
-        target, choose = head.code_of(truth), self.chosen(truth)
-        sample = binary_concrete(head.bit_log_odds(hidden), self.temperature, self.straight_through)
+        target, choose = head.code_of(truth), self.chosen(truth, generator)
+        sample = binary_concrete(head.bit_log_odds(hidden), self.temperature, self.straight_through, generator)
         code = torch.where(choose, sample, target.to(sample.dtype))
         changed = (choose & ((sample > 0.5) != target)).any(-1)
         return embedding.of_code(code), changed  # type: ignore[attr-defined]
 
     def _mixed_path(
-        self, head: HierarchicalSoftmax, embedding: InputEmbedding, hidden: Tensor, truth: Tensor
+        self,
+        head: HierarchicalSoftmax,
+        embedding: InputEmbedding,
+        hidden: Tensor,
+        truth: Tensor,
+        generator: torch.Generator,
     ) -> tuple[Tensor, Tensor]:
         target_class, target_word = head.code_of(truth).unbind(-1)
-        own_class, own_word = self.chosen(truth).unbind(-1)
+        own_class, own_word = self.chosen(truth, generator).unbind(-1)
         first = head.latent_logits(hidden)[:, 0, : head.classes]
-        weights, classes = self._relaxed(first, min(self.classes, head.classes))  # [N, c]
+        weights, classes = self._relaxed(first, min(self.classes, head.classes), generator)  # [N, c]
         alone = F.one_hot(torch.zeros_like(truth), weights.shape[1]).to(weights.dtype)
         weights = torch.where(own_class.unsqueeze(1), weights, alone)
         classes = torch.where(own_class.unsqueeze(1), classes, target_class.unsqueeze(1))
         paths = classes.shape[1]
         code = torch.stack([classes.flatten(), torch.zeros_like(classes.flatten())], -1)
         second = head.latent_logits(hidden.repeat_interleave(paths, 0), code)[:, 1, : head.size]
-        word_weights, words = self._relaxed(second, min(self.words, head.size))  # [N c, w]
+        word_weights, words = self._relaxed(second, min(self.words, head.size), generator)  # [N c, w]
         alone = F.one_hot(torch.zeros(len(words), dtype=torch.long, device=words.device), words.shape[1])
-        own = own_word.repeat_interleave(paths).unsqueeze(1)
+        # in a class that is not the target's, the target has no word
+        own = (own_word.unsqueeze(1) | (classes != target_class.unsqueeze(1))).view(-1, 1)
         word_weights = torch.where(own, word_weights, alone.to(word_weights.dtype))
         words = torch.where(own, words, target_word.repeat_interleave(paths).unsqueeze(1))
         tokens = head.token_of(torch.stack([classes.flatten().unsqueeze(1).expand_as(words), words], -1))
@@ -96,9 +105,9 @@ class DifferentiableMixture(CurriculumMixture):
         best = tokens.gather(1, share.argmax(1, keepdim=True)).squeeze(1)
         return vectors, best != truth
 
-    def _relaxed(self, logits: Tensor, kept: int) -> tuple[Tensor, Tensor]:
+    def _relaxed(self, logits: Tensor, kept: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """The largest entries of a relaxed one-hot sample, made to sum to 1, and their places."""
-        values, places = gumbel_softmax(logits, self.temperature).topk(kept)
+        values, places = gumbel_softmax(logits, self.temperature, generator=generator).topk(kept)
         values = values / values.sum(-1, keepdim=True)
         if self.straight_through:  # the largest is the first
             values = F.one_hot(torch.zeros_like(places[:, 0]), kept) + (values - values.detach())

@@ -1,5 +1,6 @@
 """What every feeding policy shares: when it mixes, how soft, through which door its mix enters, and what it counts."""
 
+import math
 from abc import ABC, abstractmethod
 from typing import Protocol
 
@@ -48,6 +49,7 @@ class Policy(nn.Module, ABC):
         self._set_up_temperature(head)
         self.by_code = takes_codes(head, embedding)
         self.fed, self.changed = 0, 0  # inputs since the last `take_counts`, and how many were not the target
+        self.rank = 0  # of several processes, this one's number: each draws for rows of its own
         self.check(head, embedding)
 
     def check(self, head: Head, embedding: InputEmbedding) -> None:
@@ -66,14 +68,22 @@ class Policy(nn.Module, ABC):
     def forward(self, head: Head, embedding: InputEmbedding, hidden: Tensor, truth: Tensor) -> Tensor:
         """Vectors to feed after the steps whose outputs were `hidden` and whose targets were `truth`."""
         rows, ids = hidden.reshape(-1, hidden.shape[-1]), truth.reshape(-1)
-        vectors, changed = self.mixed(head, embedding, rows if self.differentiable else rows.detach(), ids)
+        generator = self._generator(hidden.device)
+        vectors, changed = self.mixed(head, embedding, rows if self.differentiable else rows.detach(), ids, generator)
         self.fed += len(ids)
         self.changed += int(changed.sum())
         return vectors.view(*truth.shape, -1)
 
     @abstractmethod
-    def mixed(self, head: Head, embedding: InputEmbedding, hidden: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    def mixed(
+        self, head: Head, embedding: InputEmbedding, hidden: Tensor, truth: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
         """Vectors ``(N, E)`` for rows ``(N, H)`` and ``(N,)``, and which are not the target's, bool ``(N,)``."""
+
+    def _generator(self, device: torch.device) -> torch.Generator:
+        """Draws of one call; they take one number of torch's own, so that processes stay in step with each other."""
+        seed = int(torch.randint(2**62, ()))
+        return torch.Generator(device).manual_seed(seed + self.rank)
 
     def take_counts(self) -> tuple[int, int]:
         """How many inputs were fed since the last call, and how many of them were not the target."""
@@ -94,8 +104,8 @@ class Policy(nn.Module, ABC):
                 self._number = float(kind)
             except ValueError:
                 raise ValueError(f"{where}: temperature {kind!r} is unknown: annealed, learned or a number") from None
-            if not self._number > 0.0:
-                raise ValueError(f"{where}: temperature must be above 0, got {kind}")
+            if not 0.0 < self._number < math.inf:
+                raise ValueError(f"{where}: temperature must be above 0 and finite, got {kind}")
 
     def extra_repr(self) -> str:
         return f"{self.name}, {self.schedule}, temperature={self.kind_of_temperature}"

@@ -1,10 +1,17 @@
 r"""Samples of discrete variables that gradients pass through (Maddison et al. 2017, Jang et al. 2017)."""
 
+import math
+
 import torch
 from torch import Tensor
 
 
-def binary_concrete(logits: Tensor, temperature: Tensor | float, straight_through: bool = False) -> Tensor:
+def binary_concrete(
+    logits: Tensor,
+    temperature: Tensor | float,
+    straight_through: bool = False,
+    generator: torch.Generator | None = None,
+) -> Tensor:
     r"""Relaxed Bernoulli variables.
 
     .. math:: Z = \sigma\big((\log \alpha + L) / \tau\big), \qquad L = \log U - \log(1 - U)
@@ -16,14 +23,20 @@ def binary_concrete(logits: Tensor, temperature: Tensor | float, straight_throug
         logits: Log odds log alpha, of any shape.
         temperature: tau, above 0.
         straight_through: Return 0 or 1, with the gradient of Z.
+        generator: Source of randomness; torch's global one by default.
     """
     with torch.autocast(logits.device.type, enabled=False):
         logits = logits.float() if logits.dtype != torch.float64 else logits
-        relaxed = torch.sigmoid((logits + logistic_noise(logits)) / _checked(temperature))
+        relaxed = torch.sigmoid((logits + logistic_noise(logits, generator)) / _checked(temperature))
     return _hard(relaxed, (relaxed > 0.5).to(relaxed.dtype)) if straight_through else relaxed
 
 
-def gumbel_softmax(logits: Tensor, temperature: Tensor | float, straight_through: bool = False) -> Tensor:
+def gumbel_softmax(
+    logits: Tensor,
+    temperature: Tensor | float,
+    straight_through: bool = False,
+    generator: torch.Generator | None = None,
+) -> Tensor:
     r"""Relaxed one-hot variables along the last dimension.
 
     .. math:: Z_k = \frac{\exp((\log \alpha_k + G_k) / \tau)}{\sum_i \exp((\log \alpha_i + G_i) / \tau)}, \qquad
@@ -33,28 +46,30 @@ def gumbel_softmax(logits: Tensor, temperature: Tensor | float, straight_through
         logits: log alpha up to a constant; -inf for what cannot be.
         temperature: tau, above 0.
         straight_through: Return a one-hot vector, with the gradient of Z.
+        generator: Source of randomness; torch's global one by default.
     """
     with torch.autocast(logits.device.type, enabled=False):
         logits = logits.float() if logits.dtype != torch.float64 else logits
-        relaxed = torch.softmax((logits + gumbel_noise(logits)) / _checked(temperature), -1)
+        relaxed = torch.softmax((logits + gumbel_noise(logits, generator)) / _checked(temperature), -1)
     one_hot = torch.zeros_like(relaxed).scatter_(-1, relaxed.argmax(-1, keepdim=True), 1.0)
     return _hard(relaxed, one_hot) if straight_through else relaxed
 
 
-def logistic_noise(like: Tensor) -> Tensor:
+def logistic_noise(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """log U - log(1 - U)."""
-    return torch.logit(_uniform(like))
+    return torch.logit(_uniform(like, generator))
 
 
-def gumbel_noise(like: Tensor) -> Tensor:
+def gumbel_noise(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """-log(-log U)."""
-    return -torch.log(-torch.log(_uniform(like)))
+    return -torch.log(-torch.log(_uniform(like, generator)))
 
 
-def _uniform(like: Tensor) -> Tensor:
+def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
     """Uniform numbers, never 0 or 1."""
     smallest = torch.finfo(like.dtype).eps
-    return torch.rand_like(like).clamp_(smallest, 1.0 - smallest)
+    uniform = torch.rand(like.shape, generator=generator, dtype=like.dtype, device=like.device)
+    return uniform.clamp_(smallest, 1.0 - smallest)
 
 
 def _hard(relaxed: Tensor, value: Tensor) -> Tensor:
@@ -62,6 +77,6 @@ def _hard(relaxed: Tensor, value: Tensor) -> Tensor:
 
 
 def _checked(temperature: Tensor | float) -> Tensor | float:
-    if not isinstance(temperature, Tensor) and not temperature > 0.0:
-        raise ValueError(f"temperature must be above 0, got {temperature}")
+    if not isinstance(temperature, Tensor) and not 0.0 < temperature < math.inf:
+        raise ValueError(f"temperature must be above 0 and finite, got {temperature}")
     return temperature

@@ -1,6 +1,6 @@
 """Scheduled sampling (Bengio et al. 2015)."""
 
-from torch import Tensor, rand
+from torch import Generator, Tensor, rand
 
 from ecoc.feeding.policy import InputEmbedding, Policy, best_token
 from ecoc.feeding.schedules import Schedule
@@ -24,9 +24,11 @@ class ScheduledSampling(Policy):
         super().__init__(head, embedding, schedule)
         self.sampled = sampled
 
-    def mixed(self, head: Head, embedding: InputEmbedding, hidden: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
-        choose = rand(len(truth), device=truth.device) < self.probability
+    def mixed(
+        self, head: Head, embedding: InputEmbedding, hidden: Tensor, truth: Tensor, generator: Generator
+    ) -> tuple[Tensor, Tensor]:
+        choose = rand(len(truth), generator=generator, device=truth.device) < self.probability
         tokens = truth.clone()
         own = hidden[choose]
-        tokens[choose] = head.sample(own) if self.sampled else best_token(head, own)
+        tokens[choose] = head.sample(own, generator=generator) if self.sampled else best_token(head, own)
         return embedding(tokens), tokens != truth

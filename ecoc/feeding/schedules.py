@@ -48,9 +48,9 @@ class Schedule:
             raise ValueError(f"schedule leaves [0, 1]: its highest probability is {self.highest}")
         if self.name == "exponential" and self.k is not None and not 0.0 < self.k < 1.0:
             raise ValueError(f"schedule leaves [0, 1]: exponential needs k between 0 and 1, got {self.k}")
-        if self.name == "inverse-sigmoid" and self.k is not None and not self.k >= 1.0:
+        if self.name == "inverse-sigmoid" and self.k is not None and not 1.0 <= self.k < math.inf:
             raise ValueError(f"schedule leaves [0, 1]: inverse-sigmoid needs k of at least 1, got {self.k}")
-        if self.delta is not None and not self.delta > 0.0:
+        if self.delta is not None and not 0.0 < self.delta < math.inf:
             raise ValueError(f"schedule would fall: sigmoid needs delta above 0, got {self.delta}")
 
     def __call__(self, epoch: int) -> float:
@@ -64,14 +64,15 @@ class Schedule:
             return self.highest * (1.0 - (0.8 if self.k is None else self.k) ** e)
         if self.name == "inverse-sigmoid":
             k = max(1.0, self.epochs / 4) if self.k is None else self.k
-            return self.highest * (1.0 - k / (k + math.exp(e / k)))
+            return self.highest * (1.0 - k / (k + math.exp(min(e / k, 700.0))))
         return 0.0 if e == 0 else self.highest * _rise(e, self.epochs, self.delta)
 
 
 def _rise(epoch: int, epochs: int, delta: float | None) -> float:
     """1 / (1 + exp(-eps / delta)) with eps from -N/2 in the first epoch to N/2 in the last."""
     eps = epochs * (epoch / max(1, epochs - 1) - 0.5)
-    return 1.0 / (1.0 + math.exp(-eps / (epochs / 10 if delta is None else delta)))
+    slope = epochs / 10 if delta is None else delta
+    return 1.0 / (1.0 + math.exp(min(-eps / slope, 700.0)))  # beyond, exp overflows
 
 
 def annealed_temperature(epoch: int, epochs: int, delta: float | None = None) -> float:

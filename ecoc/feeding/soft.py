@@ -46,8 +46,10 @@ class SoftScheduledSampling(Policy):
                 "feeding 'soft' on ECOC with a span objective feeds expected bits: embed inputs by code (--input code)"
             )
 
-    def mixed(self, head: Head, embedding: InputEmbedding, hidden: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
-        choose = torch.rand(len(truth), device=truth.device) < self.probability
+    def mixed(
+        self, head: Head, embedding: InputEmbedding, hidden: Tensor, truth: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        choose = torch.rand(len(truth), generator=generator, device=truth.device) < self.probability
         own = hidden[choose]
         if self.by_code:
             assert isinstance(head, ECOC)

@@ -52,13 +52,15 @@ class SoftCurriculumMixture(CurriculumMixture):
                 "with --input code"
             )
 
-    def mixed(self, head: Head, embedding: InputEmbedding, hidden: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    def mixed(
+        self, head: Head, embedding: InputEmbedding, hidden: Tensor, truth: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
         assert isinstance(head, ECOC)
         target = head.code_of(truth)
         with torch.no_grad():
             log_odds = head.bit_log_odds(hidden)
             code = soft_codes(log_odds, self.flips, self.temperature)
-        choose = self.chosen(truth)
+        choose = self.chosen(truth, generator)
         code = torch.where(choose, code, target.to(code.dtype))
         return embedding.of_code(code), (choose & ((log_odds > 0) != target)).any(-1)  # type: ignore[attr-defined]
 

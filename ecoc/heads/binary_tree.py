@@ -133,12 +133,26 @@ class BinaryTreeSoftmax(Head):
     def latent_logits(self, hidden: Tensor, code: Tensor | None = None) -> Tensor:
         """Log odds of turning right at each node on the path of `code`, by default the greedy path, ``(..., depth)``;
         after a leaf, those of some node that decides nothing."""
-        rows = self._rows(hidden)
-        turns = None if code is None else code.reshape(-1, self.depth).long()
+        shape = (*hidden.shape[:-1], self.depth)
+        wanted = torch.zeros(shape, dtype=torch.bool, device=hidden.device) if code is None else code.bool()
+        logits, _ = self._walk(hidden, wanted, torch.full_like(wanted, code is None))
+        return logits.view(shape)
+
+    def follow(self, hidden: Tensor, code: Tensor, own: Tensor) -> Tensor:
+        """The path of `code` ``(..., depth)``, but the best turn where `own`, bool ``(..., depth)``; once off the path
+        of `code`, always the best turn."""
+        _, turns = self._walk(hidden, code, own)
+        return turns.view(code.shape)
+
+    def _walk(self, hidden: Tensor, code: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+        """Log odds and turns ``(N, depth)`` of paths that follow `code`, or the odds where `own` and off its path."""
+        rows, code, own = self._rows(hidden), code.reshape(-1, self.depth), own.reshape(-1, self.depth)
         node = torch.ones(len(rows), dtype=torch.long, device=rows.device)
-        path = []
-        for step in range(self.depth):
-            path.append(self._node_scores(rows, node.clamp(max=self.vocab_size - 1).unsqueeze(1)).squeeze(1))
-            turn = (path[-1] > 0).long() if turns is None else turns[:, step]
-            node = torch.where(node < self.vocab_size, 2 * node + turn, node)
-        return torch.stack(path, -1).view(*hidden.shape[:-1], self.depth)
+        strayed = torch.zeros_like(node, dtype=torch.bool)
+        logits, turns = [], []
+        for wanted, by_itself in zip(code.unbind(-1), own.unbind(-1), strict=True):
+            logits.append(self._node_scores(rows, node.clamp(max=self.vocab_size - 1).unsqueeze(1)).squeeze(1))
+            turns.append(torch.where(by_itself | strayed, logits[-1] > 0, wanted))
+            strayed = strayed | (turns[-1] != wanted)
+            node = torch.where(node < self.vocab_size, 2 * node + turns[-1], node)
+        return torch.stack(logits, -1), torch.stack(turns, -1)

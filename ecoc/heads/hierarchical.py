@@ -132,6 +132,15 @@ class HierarchicalSoftmax(Head):
             raise ValueError(f"code must be (..., 2) with a class below {self.classes} and a place below {self.size}")
         return self.owner[(group * self.size + within).clamp(max=self.vocab_size - 1)]
 
+    def follow(self, hidden: Tensor, code: Tensor, own: Tensor) -> Tensor:
+        """The path of `code` ``(..., 2)``, but the best choice where `own`, bool ``(..., 2)``; in another class than
+        that of `code`, always the best word."""
+        rows, wanted, own = self._rows(hidden), code.reshape(-1, 2), own.reshape(-1, 2)
+        classes = torch.where(own[:, 0], self._class_scores(rows).argmax(-1), wanted[:, 0])
+        by_itself = own[:, 1] | (classes != wanted[:, 0])
+        words = torch.where(by_itself, self._scores_in(rows, classes).argmax(-1), wanted[:, 1])
+        return torch.stack([classes, words], -1).view(code.shape)
+
     def latent_logits(self, hidden: Tensor, code: Tensor | None = None) -> Tensor:
         """Logits of both choices, ``(..., 2, max(C, size))`` filled up with -inf; the second in the class of `code`,
         by default the most probable class."""

@@ -35,6 +35,9 @@ _CODE_OPTIONS = ("codebook", "bits")
 
 FEEDING = ("teacher", "scheduled", "soft", "curriculum", "soft-curriculum", "differentiable")
 _LATENT = ("curriculum", "soft-curriculum", "differentiable")
+_SCHEDULES = ("sigmoid", "constant", "linear", "exponential", "inverse-sigmoid")
+_LATE_SCHEDULES = ("sigmoid", "linear", "exponential")  # which feed targets alone in the first epoch
+_THRESHOLDS = ("equal", "rising", "falling")
 _POLICIES_OF_OPTION = {
     "schedule": FEEDING[1:],
     "mixing": FEEDING[1:],
@@ -156,11 +159,6 @@ class ModelOptions:
         one_of("optimiser", self.optimiser, ("adamw", "sgd"))
         one_of("lr-schedule", self.lr_schedule, ("one-cycle", "plateau", "constant"))
         one_of("feeding", self.feeding, FEEDING)
-        for name, policies in _POLICIES_OF_OPTION.items():
-            if getattr(self, name) not in (None, False) and self.feeding not in policies:
-                raise ValueError(
-                    f"{flag(name)} is for --feeding {', '.join(policies)}, not for {self.feeding}: leave it out"
-                )
         one_of("objective", self.objective, (None, "likelihood", "bits", "span-mass", "span-max"))
         one_of("proposal", self.proposal, (None, "unigram", "random"))
         one_of("order", self.order, (None, "unigram", "random", "embedding"))
@@ -181,6 +179,7 @@ class ModelOptions:
             if getattr(self, name) is not None and self.head not in heads:
                 raise ValueError(f"{flag(name)} is for {', '.join(heads)}, not for --head {self.head}: leave it out")
         self._check_together()
+        self._check_feeding()
         for name in _CODE_OPTIONS:
             if getattr(self, name) is not None and not self.uses_code:
                 raise ValueError(f"--{name} needs a code: use --head ecoc or hybrid, or --input code")
@@ -196,6 +195,41 @@ class ModelOptions:
             raise ValueError(f"--objective {self.objective} needs a span code, not --codebook {self.codebook}")
         if self.start_from_vectors and self.by_code:
             raise ValueError("--start-from-vectors is for a table of embeddings: add --input token")
+
+    def _check_feeding(self) -> None:
+        """Options of the feeding policy, and whether it fits the head; named together, for either may be changed."""
+        for name, policies in _POLICIES_OF_OPTION.items():
+            if getattr(self, name) not in (None, False) and self.feeding not in policies:
+                raise ValueError(
+                    f"{flag(name)} is for --feeding {', '.join(policies)}, not for {self.feeding}: leave it out"
+                )
+        if self.feeding == "teacher":
+            return
+        schedule = self.schedule or "sigmoid"
+        try:
+            one_of("schedule", schedule, _SCHEDULES)
+            one_of("thresholds", self.thresholds, (None, *_THRESHOLDS))
+            if self.mixing is not None and not 0 < self.mixing <= 1:
+                raise ValueError(f"--mixing must be above 0 and at most 1, got {self.mixing}")
+            if schedule in _LATE_SCHEDULES and self.epochs == 1:
+                raise ValueError(f"--schedule {schedule} begins in the second epoch: use constant, or --epochs 2")
+            _check_temperature(self.temperature, self.feeding)
+            self._check_policy_fits()
+        except ValueError as error:
+            raise ValueError(f"--feeding {self.feeding} on --head {self.head}: {error}") from None
+
+    def _check_policy_fits(self) -> None:
+        if self.feeding in _LATENT and self.head not in ("ecoc", "hierarchical"):
+            raise ValueError("it needs a head with latent variables (ecoc, hierarchical): use scheduled or soft")
+        two_level = self.head == "hierarchical" and self.tree != "binary"
+        by_code = self.head == "ecoc" and self.by_code
+        if self.feeding == "soft-curriculum" and not by_code:
+            raise ValueError("it feeds weighted codes: use --head ecoc with --input code")
+        if self.feeding == "differentiable" and not (by_code or two_level):
+            raise ValueError("it feeds relaxed codes: use --head ecoc with --input code, or a two-level hierarchical")
+        by_span = (self.objective or "").startswith("span-")
+        if self.feeding == "soft" and self.head == "ecoc" and by_span and not by_code:
+            raise ValueError("with a span objective it feeds expected bits: use --input code")
 
     @property
     def by_code(self) -> bool:
@@ -214,3 +248,16 @@ class ModelOptions:
         """The command and all options but those of one call (resume, overwrite), for the run's config."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("resume", "overwrite")}
         return {"command": self.command} | values
+
+
+def _check_temperature(given: str | None, feeding: str) -> None:
+    if given in (None, "annealed") or (given == "learned" and feeding != "soft-curriculum"):
+        return
+    if given == "learned":
+        raise ValueError("no gradient reaches its --temperature: use annealed or a number")
+    try:
+        number = float(given or "")
+    except ValueError:
+        raise ValueError(f"--temperature {given} is unknown: annealed, learned or a number") from None
+    if not 0 < number < math.inf:
+        raise ValueError(f"--temperature must be above 0 and finite, got {given}")

@@ -39,6 +39,8 @@ class TrainOptions(ModelOptions):
         super().__post_init__()
         one_of("tokeniser", self.tokeniser, (None, "whitespace", "simple"))
         in_range(self, 1, math.inf, "bptt")
+        if self.bptt == 1 and self.feeding != "teacher":
+            raise ValueError(f"--feeding {self.feeding} begins at the second step of a sequence: use --bptt 2 or more")
         in_range(self, 1, 1_000_000, "min_count", "max_size")
 
     @property

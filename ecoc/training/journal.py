@@ -96,6 +96,11 @@ class Journal:
             self._write({"event": "step", "step": step, "loss": mean, "tokens_per_second": round(rate)})
             self.recent, self._tokens, self._since = [], 0, time.perf_counter()
 
+    def note(self, text: str) -> None:
+        """Say something that the user should know."""
+        if not self.bar.disable:
+            self.bar.console.print(f"note: {text}")
+
     def validating(self) -> None:
         """Before the validation at an epoch's end."""
         self.bar.update(self.task, numbers="validating")

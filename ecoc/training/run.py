@@ -289,11 +289,8 @@ def build_feeding(options: ModelOptions, head: heads.Head, embedding: TokenEmbed
     given = {name: getattr(options, name) for name in names if getattr(options, name) not in (None, False)}
     if options.feeding == "teacher":
         return None
-    try:
-        mixing = 0.5 if options.mixing is None else options.mixing
-        schedule = feeding.Schedule(options.schedule or "sigmoid", options.epochs, mixing)
-    except ValueError as error:
-        raise ValueError(f"feeding {options.feeding!r} on {options.head}: {error}") from error
+    mixing = 0.5 if options.mixing is None else options.mixing
+    schedule = feeding.Schedule(options.schedule or "sigmoid", options.epochs, mixing)
     return feeding.build(options.feeding, head, embedding, schedule, **given)
 
 

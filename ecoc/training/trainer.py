@@ -50,6 +50,8 @@ class Trainer:
         self.options, self.task, self.model, self.folder = options, task, task.model, folder
         self.shard = shard
         self.model.lstm.shard = shard
+        if self.model.feeding is not None:
+            self.model.feeding.rank = shard[0]
         self.wrapped: nn.Module = self.model if shard[1] == 1 else DistributedDataParallel(self.model)
         self.optimiser = _optimiser(options, self.model)
         self.state: Any = None  # the model's, from one batch to the next
@@ -71,6 +73,12 @@ class Trainer:
             while self.position["epoch"] < self.options.epochs and not self._done():
                 self._epoch()
             self._save()
+            feeding, epochs = self.model.feeding, self.position["epoch"]
+            if feeding is not None and not any(feeding.schedule(epoch) for epoch in range(epochs)):
+                self.journal.note(
+                    f"--feeding {feeding.name} has fed targets alone: training ended before --schedule "
+                    f"{feeding.schedule.name} began; give it more time, or use --schedule constant"
+                )
 
     def _done(self) -> bool:
         out_of_time = self._elapsed() >= (self.options.max_seconds or math.inf)

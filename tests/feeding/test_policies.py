@@ -286,6 +286,32 @@ def test_nothing_chosen_is_no_mistake(name: str, policy: str, by_code: bool, seq
     assert torch.isfinite(loss)
 
 
+@pytest.mark.parametrize("sequential", [False, True], ids=["parallel", "sequential"])
+@pytest.mark.parametrize(("name", "policy", "by_code"), CASES)
+def test_every_pass_has_the_same_dropout(name: str, policy: str, by_code: bool, sequential: bool) -> None:
+    model = build(name, policy, by_code, sequential=sequential)
+    model.lstm.dropout = model.lstm.recurrent_dropout = 0.5
+    seen = []
+    model.lstm.register_forward_pre_hook(lambda module, arguments: seen.append(arguments[2]))
+    model(*batch())
+    assert len(seen) == (T if sequential else 2) and all(masks is seen[0] for masks in seen)
+    assert seen[0].outputs is not None and not any(mask is None for mask in (*seen[0].inputs, *seen[0].recurrent))
+
+
+@pytest.mark.parametrize(("name", "by_code"), [("softmax", False), ("likelihood", True), ("hierarchical", False)])
+def test_processes_mix_other_rows_and_stay_in_step(name: str, by_code: bool) -> None:
+    model = build(name, "scheduled", by_code, Schedule("constant", 5, 0.5), sampled=True)
+    hidden, truth = torch.randn(200, H, dtype=torch.float64), torch.zeros(200, dtype=torch.long)
+    fed, after = [], []
+    for rank in (0, 1, 0):
+        model.feeding.rank = rank
+        torch.manual_seed(4)
+        fed.append(model.feeding(model.head, model.embedding, hidden, truth))
+        after.append(torch.rand(3))
+    assert torch.equal(fed[0], fed[2]) and not torch.equal(fed[0], fed[1])
+    assert torch.equal(after[0], after[1])
+
+
 def test_soft_codes_are_the_weighted_neighbours() -> None:
     log_odds = torch.tensor([[3.0, -0.2, 0.5, -2.0]], dtype=torch.float64)
     base = torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64)
@@ -298,6 +324,15 @@ def test_soft_codes_are_the_weighted_neighbours() -> None:
     weights = torch.stack([log_p(word) for word in words]).div(0.6).softmax(0)
     wanted = sum(w * word for w, word in zip(weights, words, strict=True))
     torch.testing.assert_close(soft_codes(log_odds, 2, 0.6)[0], wanted)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+def test_soft_curriculum_weighs_neighbours_at_its_temperature(temperature: float) -> None:
+    model = build("bits", "soft-curriculum", True, temperature=temperature, flips=3)
+    hidden = torch.randn(6, H, dtype=torch.float64)
+    wanted = model.embedding.of_code(soft_codes(model.head.latent_logits(hidden), 3, temperature))
+    got = model.feeding(model.head, model.embedding, hidden, torch.arange(6))
+    torch.testing.assert_close(got, wanted, rtol=0, atol=1e-12)
 
 
 LATENT = [(n, c) for n, p, c in CASES if p == "differentiable"]
@@ -330,6 +365,33 @@ def test_differentiable_gradients_reach_the_predictions_that_were_fed(
         step = step.view(B, H)
         numeric.view(-1)[place] = (loss_of_last(shift + step) - loss_of_last(shift - step)).detach() / 2e-6
     torch.testing.assert_close(gradient, numeric, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("sequential", [False, True], ids=["parallel", "sequential"])
+@pytest.mark.parametrize(("name", "by_code"), LATENT)
+def test_differentiable_gradients_of_the_whole_model_are_exact(name: str, by_code: bool, sequential: bool) -> None:
+    """The last step's loss by the recurrent weights: through the states, and through every prediction that was fed."""
+    model = build(name, "differentiable", by_code, sequential=sequential, temperature=0.8)
+    inputs, targets = batch()
+    weight = model.lstm.layers[0].weight_hh_l0
+
+    def loss_of_last() -> Tensor:
+        torch.manual_seed(7)
+        hidden, _ = model.fed(inputs)
+        return model.head.nll(hidden[:, -1], targets[:, -1]).sum()
+
+    (gradient,) = torch.autograd.grad(loss_of_last(), weight)
+    (by_states,) = torch.autograd.grad(model.head.nll(model.hidden(inputs)[0][:, -1], targets[:, -1]).sum(), weight)
+    assert not torch.allclose(gradient, by_states, rtol=1e-2)
+    for place in range(0, weight.numel(), 37):
+        losses = []
+        for step in (1e-6, -2e-6):
+            with torch.no_grad():
+                weight.view(-1)[place] += step
+            losses.append(float(loss_of_last().detach()))
+        with torch.no_grad():
+            weight.view(-1)[place] += 1e-6
+        assert (losses[0] - losses[1]) / 2e-6 == pytest.approx(float(gradient.view(-1)[place]), rel=1e-4, abs=1e-7)
 
 
 def gradient_through_feeding(model: LanguageModel) -> list[Tensor]:
@@ -416,6 +478,14 @@ BAD: dict[str, tuple[str, bool, str, dict, str]] = {
     "tau that is a word": ("softmax", False, "soft", {"temperature": "hot"}, "temperature 'hot' is unknown"),
     "tau that cannot be learned": ("bits", True, "curriculum", {"temperature": "learned"}, "no gradient reaches"),
     "thresholds": ("bits", True, "curriculum", {"thresholds": torch.ones(3)}, "thresholds must be 12 numbers"),
+    "thresholds that are no numbers": (
+        "bits",
+        True,
+        "curriculum",
+        {"thresholds": torch.full((BITS,), torch.nan)},
+        r"'curriculum' on ECOC: thresholds must be 12 numbers in \[0, 1\]",
+    ),
+    "endless tau": ("softmax", False, "soft", {"temperature": torch.inf}, "must be above 0 and finite, got inf"),
     "flips": ("bits", True, "soft-curriculum", {"flips": 13}, "flips must be from 1 to 12"),
     "unknown": ("softmax", False, "professor", {}, "'professor' is unknown: choose one of teacher"),
     "another's option": ("softmax", False, "scheduled", {"flips": 2}, "'scheduled' on Softmax: .*flips"),

@@ -87,7 +87,7 @@ def test_stable_under_autocast_and_at_extreme_logits(relax) -> None:
 
 
 @pytest.mark.parametrize("relax", [binary_concrete, gumbel_softmax])
-@pytest.mark.parametrize("tau", [0.0, -1.0, math.nan])
+@pytest.mark.parametrize("tau", [0.0, -1.0, math.nan, math.inf])
 def test_a_temperature_must_be_above_0(relax, tau: float) -> None:
     with pytest.raises(ValueError, match="temperature must be above 0"):
         relax(torch.zeros(3), tau)

@@ -37,7 +37,17 @@ def test_the_papers_schedule_and_temperature_end_where_it_says() -> None:
     temperatures = [annealed_temperature(e, 40) for e in range(40)]
     assert temperatures[0] == pytest.approx(0.01) and temperatures[-1] == pytest.approx(2.5)
     assert temperatures == sorted(temperatures)
+    rise = [1 / (1 + math.exp(-(-20 + e * 40 / 39) / 4)) for e in range(40)]
+    shares = [(value - rise[0]) / (rise[-1] - rise[0]) for value in rise]
+    assert temperatures == pytest.approx([0.01 + 2.49 * share for share in shares], abs=1e-12)
     assert annealed_temperature(0, 1) == pytest.approx(0.01)
+
+
+def test_steep_slopes_and_long_trainings_do_not_overflow() -> None:
+    steep = Schedule("sigmoid", 10, 0.5, delta=1e-9)
+    assert [steep(e) for e in (0, 4, 5, 9)] == pytest.approx([0, 0, 0.5, 0.5])
+    assert Schedule("inverse-sigmoid", 5000, 0.5, k=1.0)(4999) == pytest.approx(0.5)
+    assert annealed_temperature(9, 10, 1e-9) == pytest.approx(2.5)
 
 
 @pytest.mark.parametrize(

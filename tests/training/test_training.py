@@ -19,6 +19,7 @@ from ecoc.training import Stopped, train
 from ecoc.training import trainer as trainer_module
 from ecoc.training.journal import Journal
 from ecoc.training.launch import build_task, prepared
+from ecoc.training.run import load_model
 from ecoc.training.schedule import one_cycle
 from tests.training.tiny import options, trained, write_corpus
 
@@ -275,6 +276,30 @@ def test_feeding_is_logged_and_goes_on_after_a_kill(
     assert all((record["changed_inputs"] > 0.2) == (record["mixing"] > 0) for record in epochs)
     assert ("temperature" in epochs[0]) == (more["feeding"] == "differentiable")
     assert ecoc.load(whole).suggest("w1", 2)
+
+
+def test_the_policys_options_reach_it(tmp_path: Path) -> None:
+    given = {"schedule": "constant", "mixing": 0.25, "epochs": 1}
+    run = trained(tmp_path / "c", feeding="curriculum", thresholds="rising", by_token=True, sequential=True, **given)
+    model, _, _ = load_model(run)
+    policy = model.feeding
+    assert model.sequential and not policy.by_code and policy.probability == 0.25
+    assert torch.equal(policy.factors, torch.arange(1, 25) / 24)
+    run = trained(tmp_path / "d", feeding="differentiable", straight_through=True, temperature="0.3", **given)
+    model, _, _ = load_model(run)
+    policy = model.feeding
+    assert not model.sequential and policy.by_code and policy.straight_through and policy.temperature == 0.3
+    run = trained(tmp_path / "s", feeding="scheduled", sampled=True, **given)
+    assert load_model(run)[0].feeding.sampled
+
+
+def test_a_policy_that_had_no_time_to_act_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus = write_corpus(tmp_path / "corpus")
+    for schedule, told in (("linear", True), ("constant", False)):
+        more = {"feeding": "scheduled", "schedule": schedule, "max_seconds": 0.05, "overwrite": True}
+        train(options(corpus, tmp_path / "run", **more), progress=True)
+        text = " ".join(capsys.readouterr().err.split())
+        assert ("--feeding scheduled has fed targets alone" in text) == told
 
 
 def test_resuming_a_changed_text_is_refused(tmp_path: Path) -> None:
