@@ -10,7 +10,8 @@ from hypothesis import settings
 settings.register_profile("default", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("default")
 
-if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):  # each takes its share of the cores
+workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))
+if workers and "OMP_NUM_THREADS" not in os.environ:  # each takes its share of the cores
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
 
 SHARED = Path(os.environ.get("ECOC_SHARED", Path(__file__).parents[2] / "shared"))

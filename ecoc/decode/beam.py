@@ -42,9 +42,10 @@ def search(
     length_power: float = 0.0,
     banned: Tensor | None = None,
 ) -> list[list[Beam]]:
-    """The `width` best sentences for each row, best first.
+    """The `width` best sentences for each row, best first; the first is never worse than that of a greedy search.
 
-    Rows whose search is over take no more part; a beam that ends makes room for the next best one that goes on.
+    Rows whose search is over take no more part; a beam that ends makes room for the next best one that goes on. Where
+    better beginnings have pushed the greedy sentence out of the beam, it is searched for by itself.
 
     Args:
         decoder: The model, in evaluation mode.
@@ -63,6 +64,9 @@ def search(
     total = hidden.new_zeros(batch, 1)
     sequences = torch.empty(batch, 1, 0, dtype=torch.long, device=hidden.device)
     finished: list[list[Beam]] = [[] for _ in range(batch)]
+    greedy = torch.zeros_like(items)  # which beam holds the greedy sentence so far; -1 for none
+    lost: list[int] = []
+    first = hidden, state
     for length in range(1, steps + 1):
         log_probs, ids = decoder.head.topk(hidden, looked_at)
         if banned is not None:
@@ -77,8 +81,12 @@ def search(
             words = [*sequences[row, origin[row, place]].tolist(), int(token[row, place])]
             log_prob = float(best[row, place])
             finished[int(items[row])].append(Beam(words, log_prob, log_prob / length**length_power))
+        follows = order == _greedy_places(log_probs.view(len(items), -1, looked_at), greedy).unsqueeze(1)
+        ended = (follows & ends)[:, :width].any(1)
         total, place = best.masked_fill(ends, -torch.inf).topk(min(width, best.shape[1]))
-        origin, token = origin.gather(1, place), token.gather(1, place)
+        origin, token, follows = origin.gather(1, place), token.gather(1, place), (follows & ~ends).gather(1, place)
+        lost += items[(greedy >= 0) & ~ended & ~follows.any(1)].tolist()
+        greedy = torch.where(follows.any(1), follows.long().argmax(1), -1)
         going = _going(finished, items.tolist(), total[:, 0].tolist(), width, steps**length_power)
         if not going:
             break
@@ -86,9 +94,21 @@ def search(
         rows = (kept.unsqueeze(1) * sequences.shape[1] + origin[kept]).flatten()
         sequences = sequences.flatten(0, 1)[rows].view(len(kept), origin.shape[1], length - 1)
         sequences = torch.cat([sequences, token[kept].unsqueeze(-1)], -1)
-        items, total = items[kept], total[kept]
+        items, total, greedy = items[kept], total[kept], greedy[kept]
         hidden, state = decoder.advance(token[kept].flatten(), decoder.select(state, rows))
+    if lost and width > 1:
+        hidden, state = first[0][lost], decoder.select(first[1], torch.tensor(lost, device=first[0].device))
+        alone = search(decoder, hidden, state, steps, 1, end, length_power, banned)
+        for item, beams in zip(lost, alone, strict=True):
+            finished[item] += beams
     return [sorted(beams, key=lambda beam: -beam.score)[:width] for beams in finished]
+
+
+def _greedy_places(log_probs: Tensor, greedy: Tensor) -> Tensor:
+    """Place of the greedy sentence's next word among all candidates ``(items, beams, tokens)`` of a row, or -1."""
+    beam = greedy.clamp(min=0)
+    best = log_probs[torch.arange(len(beam), device=beam.device), beam].argmax(-1)
+    return torch.where(greedy >= 0, beam * log_probs.shape[-1] + best, -1)
 
 
 def _going(finished: list[list[Beam]], items: list[int], best: list[float], width: int, longest: float) -> list[int]:

@@ -91,3 +91,29 @@ def test_rows_that_are_over_take_no_more_part() -> None:
     hidden, state = read(model, torch.tensor([[0], [2], [3]]))
     found = search(model, hidden, state, 10, 1, END)
     assert [beams[0].tokens for beams in found] == [[END]] * 3 and asked == []
+
+
+def greedy_score(model: LanguageModel, prompt: Tensor, steps: int, power: float) -> float:
+    """Score of the sentence whose every word is the best one."""
+    ids, total = prompt.tolist(), 0.0
+    for length in range(1, steps + 1):
+        hidden, _ = model.hidden(torch.tensor([ids]))
+        log_prob, token = (x[0, 0] for x in model.head.topk(hidden[:, -1], 1))
+        total += float(log_prob)
+        ids.append(int(token))
+        if token == END or length == steps:
+            return total / length**power
+    raise AssertionError
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("power", [0.0, 1.0])
+def test_the_best_sentence_is_never_worse_than_the_greedy_one(power: float) -> None:
+    for seed in range(25):
+        model = small_model(seed)
+        prompts = torch.randint(V, (8, 2), generator=torch.Generator().manual_seed(seed))
+        hidden, state = read(model, prompts)
+        found = search(model, hidden, state, 7, 2, END, power)
+        for prompt, beams in zip(prompts, found, strict=True):
+            assert beams[0].score >= greedy_score(model, prompt, 7, power) - 1e-9
+            assert len({tuple(beam.tokens) for beam in beams}) == len(beams) <= 2
