@@ -2,7 +2,7 @@
 
     python -m benchmarks.beam --json beam.json
 
-Captions of 100 images at once, 20 words each (no sentence ends before), by a 1-layer LSTM of 400 units over 10 000 words,
+Captions of 100 images at once, 20 words each (none ends before), by a 1-layer LSTM of 400 units over 10 000 words,
 for several heads and widths. Greedy is the plain loop: best word, next step.
 """
 
