@@ -51,7 +51,7 @@ def measure(name: str, repeats: int, progress: Progress) -> list[dict]:
         hidden, state = model.advance(start, model.begin(features))
         search(model, hidden, state, WORDS, width)
 
-    rows = [{"head": name, "search": "greedy", "seconds": median_seconds(greedy, repeats)}]
+    rows: list[dict] = [{"head": name, "search": "greedy", "seconds": median_seconds(greedy, repeats)}]
     for width in WIDTHS:
         seconds = median_seconds(lambda width=width: beam(width), repeats)  # type: ignore[misc]
         rows.append({"head": name, "search": f"beam {width}", "seconds": seconds})
