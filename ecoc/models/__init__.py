@@ -1,7 +1,8 @@
 """Networks around the heads."""
 
-from ecoc.models.captioner import Captioner, FeatureEncoder, SmallCNN
+from ecoc.models.captioner import Captioner
 from ecoc.models.embeddings import CodeEmbedding, TokenEmbedding
+from ecoc.models.encoders import FeatureEncoder, SmallCNN
 from ecoc.models.language_model import LanguageModel
 from ecoc.models.lstm import VariationalLSTM
 

@@ -1,6 +1,5 @@
 """An image captioner: an image, an LSTM decoder, any head."""
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -147,50 +146,3 @@ class Captioner(nn.Module):
             hidden, lstm_state = self.lstm((vector + context).unsqueeze(1), lstm_state, masks)
             steps.append(hidden)
         return torch.cat(steps, 1), CaptionState(lstm_state, image)
-
-
-class FeatureEncoder(nn.Module):
-    """Features of a network that was trained elsewhere, ``(batch, d)`` or ``(batch, cells, d)``, to the decoder's size.
-
-    Args:
-        feature_size: Numbers d of a feature.
-        size: Numbers of an input of the decoder.
-        dropout: Share of the features dropped.
-    """
-
-    def __init__(self, feature_size: int, size: int, dropout: float = 0.2) -> None:
-        super().__init__()
-        self.dropout, self.linear = nn.Dropout(dropout), nn.Linear(feature_size, size)
-
-    def forward(self, features: Tensor) -> Tensor:
-        encoded: Tensor = self.linear(self.dropout(features))
-        return encoded
-
-
-class SmallCNN(nn.Module):
-    """A network for small pictures ``(batch, height, width, 3)`` from 0 to 1, trained together with the decoder.
-
-    Args:
-        size: Numbers of an input of the decoder.
-        grid: Give the cells of the last layer, for attention, instead of one vector.
-    """
-
-    def __init__(self, size: int, grid: bool = False) -> None:
-        super().__init__()
-        self.grid = grid
-        widths = (3, 24, 48, 96, 128)
-        layers: list[nn.Module] = []
-        for before, after in pairwise(widths):
-            layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.GroupNorm(8, after), nn.ReLU()]
-        self.layers = nn.Sequential(*layers)
-        self.linear = nn.LazyLinear(size) if not grid else nn.Linear(widths[-1] + 2, size)
-
-    def forward(self, pictures: Tensor) -> Tensor:
-        found = self.layers(pictures.permute(0, 3, 1, 2) * 2 - 1)  # [batch, 128, height / 16, width / 16]
-        if not self.grid:
-            whole: Tensor = self.linear(found.flatten(1))
-            return whole
-        rows, columns = (torch.linspace(-1, 1, n, device=found.device) for n in found.shape[2:])
-        where = torch.stack(torch.meshgrid(rows, columns, indexing="ij")).expand(len(found), -1, -1, -1)
-        cells: Tensor = self.linear(torch.cat([found, where.to(found.dtype)], 1).flatten(2).transpose(1, 2))
-        return cells

@@ -243,8 +243,7 @@ def build_captioner(options: CaptionTrainOptions, parts: Parts) -> Captioner:
     shape, attention = parts.features, options.image == "attention"
     encoder: SmallCNN | FeatureEncoder
     if options.captions is None:
-        encoder = SmallCNN(options.hidden, attention)
-        encoder(torch.zeros(1, *shape))  # its last layer takes its size from what it sees
+        encoder = SmallCNN(options.hidden, (shape[0], shape[1]), attention)
     elif len(shape) != (2 if attention else 1):
         wanted = "a grid, which `ecoc features --grid` makes" if attention else "one vector"
         raise ValueError(f"--image {options.image} needs {wanted} for each image, the features have shape {shape}")

@@ -47,7 +47,7 @@ def test_steps_are_the_whole_and_rows_are_apart(image: str) -> None:
 def test_every_word_depends_on_the_image_and_on_no_later_word(image: str) -> None:
     model, features, inputs = small(image).eval(), pictures(image), words()[:, :-1]
     hidden, _ = model.hidden(inputs, model.begin(features))
-    other, _ = model.hidden(inputs, model.begin(features + 1))
+    other, _ = model.hidden(inputs, model.begin(features.flip(-1)))
     assert ((hidden - other).abs().amax(-1) > 1e-9).all()
     later = inputs.clone()
     later[:, 3:] = (later[:, 3:] + 1) % V
@@ -130,10 +130,18 @@ def test_beams_of_images_are_those_of_each_alone(image: str) -> None:
         ]
 
 
+def test_features_of_any_scale_enter_alike() -> None:
+    encoder, features = FeatureEncoder(300, H, 0.0).double(), torch.randn(500, 300, dtype=torch.float64)
+    encoded = encoder(features)
+    torch.testing.assert_close(encoder(40 * features - 7), encoded, rtol=1e-5, atol=1e-5)
+    assert 0.5 < encoded.std() < 2 and not torch.allclose(encoded[0], encoded[1], atol=0.1)
+    assert float(encoder.linear.weight.detach().std()) == pytest.approx(1.0, abs=0.1)  # Adam's steps are small beside them
+
+
 @pytest.mark.parametrize("grid", [False, True])
 def test_the_small_network_sees_where_things_are(grid: bool) -> None:
     torch.manual_seed(0)
-    encoder = SmallCNN(H, grid)
+    encoder = SmallCNN(H, (64, 64), grid)
     picture = torch.zeros(2, 64, 64, 3)
     picture[0, 8:20, 8:20], picture[1, 40:52, 40:52] = 1.0, 1.0  # the same thing at two places
     seen = encoder(picture)
