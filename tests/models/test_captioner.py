@@ -135,7 +135,9 @@ def test_features_of_any_scale_enter_alike() -> None:
     encoded = encoder(features)
     torch.testing.assert_close(encoder(40 * features - 7), encoded, rtol=1e-5, atol=1e-5)
     assert 0.5 < encoded.std() < 2 and not torch.allclose(encoded[0], encoded[1], atol=0.1)
-    assert float(encoder.linear.weight.detach().std()) == pytest.approx(1.0, abs=0.1)  # Adam's steps are small beside them
+    assert float(encoder.linear.weight.detach().std()) == pytest.approx(
+        1.0, abs=0.1
+    )  # Adam's steps are small beside them
 
 
 @pytest.mark.parametrize("grid", [False, True])

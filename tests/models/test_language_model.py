@@ -39,7 +39,12 @@ def test_token_embedding_can_start_from_vectors() -> None:
     similarity = nn.functional.cosine_similarity(embedding.weight[:1], embedding.weight[1:])
     expected = nn.functional.cosine_similarity(vectors[:1], vectors[1:])
     assert torch.corrcoef(torch.stack([similarity, expected]))[0, 1] > 0.8  # a random projection keeps angles
-    assert embedding.weight.std() < 0.1
+    assert 0.9 < float(embedding.weight.detach().std()) < 1.1
+
+
+def test_a_tied_table_starts_small_enough_to_be_a_decoder() -> None:
+    table = model("softmax", by_code=False, tie=True).embedding.weight.detach()
+    assert float(table.std()) == pytest.approx(H**-0.5, rel=0.2)
 
 
 @pytest.mark.parametrize("name", heads.NAMES)
