@@ -100,7 +100,7 @@ BAD_LINES = {
     ),
     "endless temperature": (
         ["train", "--feeding", "soft", "--head", "softmax", "--temperature", "inf"],
-        "--feeding soft on --head softmax: --temperature must be above 0 and finite, got inf",
+        "--feeding soft on --head softmax: --temperature must be above 0 (from 1e-6 to 1e6), got inf",
     ),
     "temperature that is a word": (["train", "--feeding", "soft", "--temperature", "hot"], "hot is unknown: annealed"),
     "temperature that cannot be learned": (
@@ -115,10 +115,7 @@ BAD_LINES = {
         ["train", "--feeding", "scheduled", "--mixing", "0"],
         "--feeding scheduled on --head ecoc: --mixing must be above 0",
     ),
-    "a schedule that never begins": (
-        ["train", "--feeding", "scheduled", "--epochs", "1"],
-        "--schedule sigmoid begins in the second epoch: use constant",
-    ),
+    "nothing mixed into targets": (["train", "--mixing", "0"], "--mixing is for --feeding scheduled"),
     "no step to feed": (["train", "--feeding", "scheduled", "--bptt", "1"], "use --bptt 2 or more"),
     "unknown schedule": (
         ["caption", "train", "--feeding", "soft", "--schedule", "cosine"],

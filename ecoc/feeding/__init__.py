@@ -57,11 +57,14 @@ def build(
         head: The head whose predictions are fed.
         embedding: The embedding they enter through.
         schedule: Probability of mixing by epoch; the paper's sigmoid by default.
-        **options: Of the policy: ``temperature``, ``thresholds``, ``sampled``, ``straight_through``, ``by_token``.
+        **options: Of the policy: ``temperature``, ``thresholds``, ``sampled``, ``candidates``, ``by_token``, ``flips``,
+            ``straight_through``, ``classes``, ``words``.
     """
     if name not in NAMES:
         raise ValueError(f"feeding {name!r} is unknown: choose one of {', '.join(NAMES)}")
     if name == "teacher":
+        if options:
+            raise ValueError(f"feeding 'teacher' has no options: leave out {', '.join(options)}")
         return None
     try:
         return POLICIES[name](head, embedding, schedule or Schedule(), **options)

@@ -1,9 +1,11 @@
 r"""Curriculum-based latent variable mixture sampling, the paper's CLVMS."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from ecoc.feeding.policy import InputEmbedding, Policy, best_token
+from ecoc.feeding.policy import InputEmbedding, Policy, best_token, changed_codes
 from ecoc.feeding.schedules import Schedule, bit_thresholds
 from ecoc.heads import ECOC, BinaryTreeSoftmax, Head, HierarchicalSoftmax
 
@@ -25,7 +27,8 @@ class CurriculumMixture(Policy):
 
     Args:
         head, embedding, schedule: As in :class:`Policy`; the head must have latent variables.
-        thresholds: delta_c, ``equal``, ``rising`` or ``falling`` with c, or a tensor of numbers in [0, 1].
+        temperature: Of the policies built on this one; it has none itself.
+        thresholds: delta_c, ``equal``, ``rising`` or ``falling`` with c, or numbers in [0, 1].
         by_token: Decode the mixed code to a token even where it could enter as a code.
     """
 
@@ -38,17 +41,22 @@ class CurriculumMixture(Policy):
         schedule: Schedule,
         temperature: str | float = "annealed",
         *,
-        thresholds: str | Tensor = "equal",
+        thresholds: str | Tensor | Sequence[float] = "equal",
         by_token: bool = False,
     ) -> None:
         super().__init__(head, embedding, schedule, temperature)
         self.by_code = self.by_code and not by_token
         components = head.code_of(torch.zeros(1, dtype=torch.long)).shape[-1]  # type: ignore[operator]
-        factors = bit_thresholds(thresholds, components) if isinstance(thresholds, str) else thresholds.float()
-        if factors.shape != (components,) or not ((factors >= 0) & (factors <= 1)).all():
-            raise ValueError(
-                f"feeding {self.name!r} on {type(head).__name__}: thresholds must be {components} numbers in [0, 1]"
+        try:
+            factors = (
+                bit_thresholds(thresholds, components)
+                if isinstance(thresholds, str)
+                else torch.as_tensor(thresholds, dtype=torch.float32)
             )
+        except ValueError as error:
+            raise ValueError(f"{self.where}: {error}") from None
+        if factors.shape != (components,) or not ((factors >= 0) & (factors <= 1)).all():
+            raise ValueError(f"{self.where}: thresholds must be {components} numbers in [0, 1]")
         self.register_buffer("factors", factors, persistent=False)
         self.factors: Tensor
 
@@ -70,7 +78,8 @@ class CurriculumMixture(Policy):
         target = head.code_of(truth)  # type: ignore[operator]
         code = mixed_code(head, hidden, target, self.chosen(truth, generator))
         if self.by_code:
-            return embedding.of_code(code), (code != target).any(-1)  # type: ignore[attr-defined]
+            assert isinstance(head, ECOC)
+            return embedding.of_code(code), changed_codes(head, code, truth)  # type: ignore[attr-defined]
         tokens = head.token_of(code)  # type: ignore[operator]
         return embedding(tokens), tokens != truth
 

@@ -1,11 +1,13 @@
 r"""Differentiable latent variable mixture sampling, the paper's DLVMS."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ecoc.feeding.curriculum import CurriculumMixture
-from ecoc.feeding.policy import InputEmbedding
+from ecoc.feeding.policy import InputEmbedding, changed_codes
 from ecoc.feeding.relaxations import binary_concrete, gumbel_softmax
 from ecoc.feeding.schedules import Schedule
 from ecoc.heads import ECOC, Head, HierarchicalSoftmax
@@ -45,13 +47,15 @@ class DifferentiableMixture(CurriculumMixture):
         schedule: Schedule,
         temperature: str | float = "annealed",
         *,
-        thresholds: str | Tensor = "equal",
+        thresholds: str | Tensor | Sequence[float] = "equal",
         straight_through: bool = False,
         classes: int = 4,
         words: int = 8,
     ) -> None:
         super().__init__(head, embedding, schedule, temperature, thresholds=thresholds)
         self.straight_through = straight_through
+        if min(classes, words) < 1:
+            raise ValueError(f"{self.where}: classes and words must be at least 1, got {classes} and {words}")
         self.classes, self.words = classes, words
 
     def check(self, head: Head, embedding: InputEmbedding) -> None:
@@ -71,8 +75,7 @@ class DifferentiableMixture(CurriculumMixture):
         target, choose = head.code_of(truth), self.chosen(truth, generator)
         sample = binary_concrete(head.bit_log_odds(hidden), self.temperature, self.straight_through, generator)
         code = torch.where(choose, sample, target.to(sample.dtype))
-        changed = (choose & ((sample > 0.5) != target)).any(-1)
-        return embedding.of_code(code), changed  # type: ignore[attr-defined]
+        return embedding.of_code(code), changed_codes(head, code, truth)  # type: ignore[attr-defined]
 
     def _mixed_path(
         self,

@@ -41,12 +41,13 @@ class Policy(nn.Module, ABC):
         self, head: Head, embedding: InputEmbedding, schedule: Schedule, temperature: str | float = "annealed"
     ) -> None:
         super().__init__()
+        self.where = f"feeding {self.name!r} on {type(head).__name__}"  # for messages
         self.schedule = schedule
-        self.probability = schedule(0)
+        self.probability = self._probability(0)
         self.kind_of_temperature = temperature
         self.log_temperature: nn.Parameter | None = None
         self._number = 1.0
-        self._set_up_temperature(head)
+        self._set_up_temperature()
         self.by_code = takes_codes(head, embedding)
         self.fed, self.changed = 0, 0  # inputs since the last `take_counts`, and how many were not the target
         self.rank = 0  # of several processes, this one's number: each draws for rows of its own
@@ -57,21 +58,31 @@ class Policy(nn.Module, ABC):
 
     def at_epoch(self, epoch: int) -> None:
         """Move the schedules to this epoch, counted from 0."""
-        self.probability = self.schedule(epoch)
+        self.probability = self._probability(epoch)
         if self.kind_of_temperature == "annealed":
             self._number = annealed_temperature(epoch, self.schedule.epochs, self.schedule.delta)
+
+    def _probability(self, epoch: int) -> float:
+        probability = self.schedule(epoch)
+        if not 0.0 <= probability <= 1.0:
+            raise ValueError(f"{self.where}: the schedule leaves [0, 1], it is {probability} in epoch {epoch}")
+        return probability
 
     @property
     def temperature(self) -> Tensor | float:
         return self._number if self.log_temperature is None else self.log_temperature.exp()
 
-    def forward(self, head: Head, embedding: InputEmbedding, hidden: Tensor, truth: Tensor) -> Tensor:
-        """Vectors to feed after the steps whose outputs were `hidden` and whose targets were `truth`."""
+    def forward(
+        self, head: Head, embedding: InputEmbedding, hidden: Tensor, truth: Tensor, counted: Tensor | None = None
+    ) -> Tensor:
+        """Vectors to feed after the steps whose outputs were `hidden` and whose targets were `truth`; of inputs that
+        are no padding, `counted` bool ``(...)``, the counts are kept."""
         rows, ids = hidden.reshape(-1, hidden.shape[-1]), truth.reshape(-1)
         generator = self._generator(hidden.device)
         vectors, changed = self.mixed(head, embedding, rows if self.differentiable else rows.detach(), ids, generator)
-        self.fed += len(ids)
-        self.changed += int(changed.sum())
+        real = torch.ones_like(changed) if counted is None else counted.reshape(-1)
+        self.fed += int(real.sum())
+        self.changed += int((changed & real).sum())
         return vectors.view(*truth.shape, -1)
 
     @abstractmethod
@@ -91,8 +102,10 @@ class Policy(nn.Module, ABC):
         self.fed, self.changed = 0, 0
         return counts
 
-    def _set_up_temperature(self, head: Head) -> None:
-        kind, where = self.kind_of_temperature, f"feeding {self.name!r} on {type(head).__name__}"
+    def _set_up_temperature(self) -> None:
+        kind, where = self.kind_of_temperature, self.where
+        if not self.uses_temperature and kind != "annealed":
+            raise ValueError(f"{where}: it has no temperature: leave it out")
         if kind == "learned":
             if not self.differentiable:
                 raise ValueError(f"{where}: no gradient reaches its temperature: use 'differentiable' or 'soft'")
@@ -115,6 +128,15 @@ def takes_codes(head: Head, embedding: InputEmbedding) -> bool:
     """Whether codes of the head can enter through the embedding: it is a code embedding of the same codebook."""
     packed = getattr(embedding, "packed", None)
     return isinstance(head, ECOC) and packed is not None and torch.equal(packed.cpu(), head.codebook.packed.cpu())
+
+
+def changed_codes(head: ECOC, code: Tensor, truth: Tensor) -> Tensor:
+    """Which codes ``(N, n)``, bool or from 0 to 1, are not the target's: by their bits, or for span codes, of which a
+    token has many, by their owner."""
+    hard = code > 0.5
+    if head.objective.startswith("span-"):
+        return head.token_of(hard) != truth
+    return (hard != head.code_of(truth)).any(-1)
 
 
 def best_token(head: Head, hidden: Tensor) -> Tensor:

@@ -50,7 +50,9 @@ def gumbel_softmax(
     """
     with torch.autocast(logits.device.type, enabled=False):
         logits = logits.float() if logits.dtype != torch.float64 else logits
-        relaxed = torch.softmax((logits + gumbel_noise(logits, generator)) / _checked(temperature), -1)
+        impossible = logits == -torch.inf  # divided by a learned temperature, their gradient would be no number
+        noisy = logits.masked_fill(impossible, 0.0) + gumbel_noise(logits, generator)
+        relaxed = torch.softmax((noisy / _checked(temperature)).masked_fill(impossible, -torch.inf), -1)
     one_hot = torch.zeros_like(relaxed).scatter_(-1, relaxed.argmax(-1, keepdim=True), 1.0)
     return _hard(relaxed, one_hot) if straight_through else relaxed
 
@@ -77,6 +79,8 @@ def _hard(relaxed: Tensor, value: Tensor) -> Tensor:
 
 
 def _checked(temperature: Tensor | float) -> Tensor | float:
-    if not isinstance(temperature, Tensor) and not 0.0 < temperature < math.inf:
+    if isinstance(temperature, Tensor) and temperature.device.type != "cpu":
+        return temperature  # a look at it would make a GPU wait
+    if not 0.0 < temperature < math.inf:
         raise ValueError(f"temperature must be above 0 and finite, got {temperature}")
     return temperature

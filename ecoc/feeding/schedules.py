@@ -78,7 +78,7 @@ def _rise(epoch: int, epochs: int, delta: float | None) -> float:
 def annealed_temperature(epoch: int, epochs: int, delta: float | None = None) -> float:
     """The paper's temperature: from 0.01 in the first epoch to 2.5 in the last, along the same slope."""
     first, last = _rise(0, epochs, delta), _rise(max(1, epochs - 1), epochs, delta)
-    share = (_rise(min(epoch, epochs - 1), epochs, delta) - first) / max(1e-12, last - first)
+    share = (_rise(min(max(0, epoch), epochs - 1), epochs, delta) - first) / max(1e-12, last - first)
     return COLDEST + (HOTTEST - COLDEST) * share
 
 

@@ -3,7 +3,7 @@ r"""Soft scheduled sampling (Goyal et al. 2017)."""
 import torch
 from torch import Tensor
 
-from ecoc.feeding.policy import InputEmbedding, Policy
+from ecoc.feeding.policy import InputEmbedding, Policy, changed_codes
 from ecoc.feeding.schedules import Schedule
 from ecoc.heads import ECOC, Head
 
@@ -15,9 +15,9 @@ class SoftScheduledSampling(Policy):
 
     .. math:: x_t = \sum_w e_w \; \operatorname{softmax}(\log p / \tau)_w
 
-    instead of the target's. Gradients flow through the weights. The sum is over the model's k best tokens; for span
-    codes, whose tokens cannot be ranked fast, it is the code of expected bits. Codes enter through the code embedding
-    where there is one.
+    instead of the target's. Gradients flow through the weights. The sum is over the model's k best tokens. Where inputs
+    are embedded by code, the expected code enters: for ``likelihood`` that of the k best tokens, for objectives that
+    model each bit by itself the probabilities of the bits.
 
     Args:
         head, embedding, schedule, temperature: As in :class:`Policy`.
@@ -38,6 +38,8 @@ class SoftScheduledSampling(Policy):
         candidates: int = 16,
     ) -> None:
         super().__init__(head, embedding, schedule, temperature)
+        if candidates < 1:
+            raise ValueError(f"{self.where}: candidates must be at least 1, got {candidates}")
         self.candidates = candidates
 
     def check(self, head: Head, embedding: InputEmbedding) -> None:
@@ -55,6 +57,7 @@ class SoftScheduledSampling(Policy):
             assert isinstance(head, ECOC)
             code = head.expected_code(own, self.temperature, self.candidates)
             predicted = embedding.of_code(code)  # type: ignore[attr-defined]
+            differs = changed_codes(head, code, truth[choose])
         else:
             log_probs, ids = (
                 head.candidates(own, self.candidates)
@@ -64,5 +67,7 @@ class SoftScheduledSampling(Policy):
             weights = (log_probs / self.temperature).softmax(-1)
             candidates = embedding(ids)
             predicted = (weights.to(candidates.dtype).unsqueeze(1) @ candidates).squeeze(1)
+            differs = ids[:, 0] != truth[choose]
         vectors = embedding(truth)
-        return vectors.masked_scatter(choose.unsqueeze(1), predicted.to(vectors.dtype)), choose
+        changed = choose.masked_scatter(choose, differs)
+        return vectors.masked_scatter(choose.unsqueeze(1), predicted.to(vectors.dtype)), changed

@@ -1,10 +1,12 @@
 r"""Latent soft mixture sampling: codewords around the predicted one, weighted."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from ecoc.feeding.curriculum import CurriculumMixture
-from ecoc.feeding.policy import InputEmbedding
+from ecoc.feeding.policy import InputEmbedding, changed_codes
 from ecoc.feeding.schedules import Schedule
 from ecoc.heads import ECOC, Head
 
@@ -18,12 +20,12 @@ class SoftCurriculumMixture(CurriculumMixture):
 
     .. math:: x_t = \mathbb B_K\Big(C, \sum_k \operatorname{softmax}(\log p(\hat C_k) / \tau)_k \, \hat C_k\Big)
 
-    A neighbour is exp(-\|log odds\|) as probable as the predicted codeword. No gradient passes.
+    A neighbour is exp(-abs(log odds)) times as probable as the predicted codeword. No gradient passes.
 
     Args:
         head, embedding, schedule, temperature, thresholds: As in :class:`CurriculumMixture`; an ECOC head whose code is
             also the input's.
-        flips: Number k of bits.
+        flips: Number k of bits; 8 by default, or all if there are fewer.
     """
 
     name = "soft-curriculum"
@@ -36,13 +38,13 @@ class SoftCurriculumMixture(CurriculumMixture):
         schedule: Schedule,
         temperature: str | float = "annealed",
         *,
-        thresholds: str | Tensor = "equal",
-        flips: int = 8,
+        thresholds: str | Tensor | Sequence[float] = "equal",
+        flips: int | None = None,
     ) -> None:
         super().__init__(head, embedding, schedule, temperature, thresholds=thresholds)
-        if not 1 <= flips <= len(self.factors):
-            raise ValueError(f"feeding {self.name!r}: flips must be from 1 to {len(self.factors)} bits, got {flips}")
-        self.flips = flips
+        self.flips = min(8, len(self.factors)) if flips is None else flips
+        if not 1 <= self.flips <= len(self.factors):
+            raise ValueError(f"{self.where}: flips must be from 1 to {len(self.factors)} bits, got {flips}")
 
     def check(self, head: Head, embedding: InputEmbedding) -> None:
         super().check(head, embedding)
@@ -62,7 +64,8 @@ class SoftCurriculumMixture(CurriculumMixture):
             code = soft_codes(log_odds, self.flips, self.temperature)
         choose = self.chosen(truth, generator)
         code = torch.where(choose, code, target.to(code.dtype))
-        return embedding.of_code(code), (choose & ((log_odds > 0) != target)).any(-1)  # type: ignore[attr-defined]
+        hard = torch.where(choose, log_odds > 0, target)
+        return embedding.of_code(code), changed_codes(head, hard, truth)  # type: ignore[attr-defined]
 
 
 def soft_codes(log_odds: Tensor, flips: int, temperature: Tensor | float) -> Tensor:

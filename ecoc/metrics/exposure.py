@@ -40,11 +40,11 @@ def free_running(
         branch, token = state, inputs[:, 0]
         for step in range(steps):
             hidden, branch = model.hidden(token.unsqueeze(1), branch)
-            own[step] += model.head.nll(hidden[:, 0], targets[:, step]).double().sum()
+            own[step] += model.head.nll(hidden[:, 0], targets[:, step]).double().sum().cpu()
             last = hidden[:, 0]
             token = model.head.sample(last, generator=generator) if sampled else model.head.predict(last)
         hidden, state = model.hidden(inputs, state)
-        text += model.head.nll(hidden, targets).double().sum(0)
+        text += model.head.nll(hidden, targets).double().sum(0).cpu()
         rows += len(inputs)
     model.train(was_training)
     return {

@@ -78,10 +78,11 @@ class Captioner(nn.Module):
             return self._run(vectors, state, masks)
 
         policy = self.feeding
-        if policy is None or not policy.probability or inputs.shape[1] < 2:
+        if policy is None or not self.training or not policy.probability or inputs.shape[1] < 2:
             hidden, state = run(self.embedding(inputs), state)
         else:
-            hidden, state = feed(policy, self.embedding, self.head, run, inputs, state, self.sequential)
+            real = targets != -100
+            hidden, state = feed(policy, self.embedding, self.head, run, inputs, state, self.sequential, real)
         loss = self.head(hidden, targets)
         for parameter in policy.parameters() if policy is not None else ():
             loss = loss + 0.0 * parameter

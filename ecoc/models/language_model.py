@@ -87,8 +87,9 @@ class LanguageModel(nn.Module):
         return h[:, rows], c[:, rows]
 
     def fed(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """As :meth:`hidden`, fed as the policy decides; the first input is always the target's."""
-        if self.feeding is None or not self.feeding.probability or inputs.shape[1] < 2:
+        """As :meth:`hidden`, in training fed as the policy decides; the first input is always the target's."""
+        policy = self.feeding
+        if policy is None or not self.training or not policy.probability or inputs.shape[1] < 2:
             return self.hidden(inputs, state)
         masks = self.lstm.draw_masks(self.embedding(inputs[:, :1]))
 
@@ -96,7 +97,7 @@ class LanguageModel(nn.Module):
             hidden, state = self.lstm(vectors, state, masks)
             return hidden, state
 
-        return feed(self.feeding, self.embedding, self.head, run, inputs, state, self.sequential)
+        return feed(policy, self.embedding, self.head, run, inputs, state, self.sequential)
 
     def num_parameters(self) -> dict[str, int]:
         """Trainable numbers of each part; a tied weight is the embedding's."""
@@ -125,23 +126,25 @@ def feed(
     inputs: Tensor,
     state: Any,
     sequential: bool,
+    counted: Tensor | None = None,
 ) -> tuple[Tensor, Any]:
     """Hidden states of a decoder that is fed `inputs` ``(batch, time)`` mixed with its own predictions.
 
     The input of step t is a mix of ``inputs[:, t]``, which was the target of step t - 1, and what the head makes of the
     hidden state of step t - 1. `run` takes vectors ``(batch, time, size)`` and a state to hidden states and the state
-    after them, with the same dropout masks in every call.
+    after them, with the same dropout masks in every call. Inputs that are not `counted` ``(batch, time)`` are padding.
     """
+    counted = torch.ones_like(inputs, dtype=torch.bool) if counted is None else counted
     first = embedding(inputs[:, :1])
     if not sequential:
         with torch.set_grad_enabled(policy.differentiable and torch.is_grad_enabled()):
             guess, _ = run(embedding(inputs[:, :-1]), state)
-        rest = policy(head, embedding, guess, inputs[:, 1:])
+        rest = policy(head, embedding, guess, inputs[:, 1:], counted[:, 1:])
         return run(torch.cat([first, rest.to(first.dtype)], 1), state)
     outputs, state = run(first, state)
     steps = [outputs]
-    for truth in inputs[:, 1:].unbind(1):
-        vectors = policy(head, embedding, steps[-1][:, -1], truth)
+    for truth, real in zip(inputs[:, 1:].unbind(1), counted[:, 1:].unbind(1), strict=True):
+        vectors = policy(head, embedding, steps[-1][:, -1], truth, real)
         outputs, state = run(vectors.unsqueeze(1), state)
         steps.append(outputs)
     return torch.cat(steps, 1), state

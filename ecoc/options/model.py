@@ -36,7 +36,6 @@ _CODE_OPTIONS = ("codebook", "bits")
 FEEDING = ("teacher", "scheduled", "soft", "curriculum", "soft-curriculum", "differentiable")
 _LATENT = ("curriculum", "soft-curriculum", "differentiable")
 _SCHEDULES = ("sigmoid", "constant", "linear", "exponential", "inverse-sigmoid")
-_LATE_SCHEDULES = ("sigmoid", "linear", "exponential")  # which feed targets alone in the first epoch
 _THRESHOLDS = ("equal", "rising", "falling")
 _POLICIES_OF_OPTION = {
     "schedule": FEEDING[1:],
@@ -78,14 +77,18 @@ class ModelOptions:
         dropout: Share dropped of what enters each layer and leaves the last, one mask a sequence.
         recurrent_dropout: Share dropped of recurrent connections, one mask a sequence.
         feeding: What is fed while training: teacher (targets alone), scheduled (scheduled sampling), soft (expected
-            embeddings), curriculum (CLVMS, codes mixed bit by bit), soft-curriculum or differentiable (DLVMS).
+            embeddings), curriculum (CLVMS, codes mixed bit by bit), soft-curriculum (the same with codewords around the
+            predicted one, weighted) or differentiable (DLVMS, the same with relaxed bits).
         schedule: How often predictions are fed, by epoch: sigmoid (default, the paper's), constant, linear,
-            exponential or inverse-sigmoid.
+            exponential or inverse-sigmoid; sigmoid, linear and exponential feed targets alone in the first epoch.
         mixing: Highest probability that a prediction (or a bit of it) is fed; 0.5 by default.
-        sequential: Feed step by step, exactly; by default predictions come from a first pass over the targets.
-        sampled: Scheduled sampling draws tokens instead of taking the best ones.
-        thresholds: Factor on each bit's probability: equal (default), rising or falling from the first bit to the last.
-        temperature: Of soft and relaxed predictions: annealed (default, 0.01 to 2.5), learned, or a number.
+        sequential: Feed step by step, exactly; by default predictions come from a first pass over the targets (all
+            policies).
+        sampled: Draw tokens instead of taking the best ones (scheduled).
+        thresholds: Factor on each bit's probability: equal (default), rising or falling from the first bit, of a span
+            code the most significant, to the last (curriculum, soft-curriculum, differentiable).
+        temperature: Of soft and relaxed predictions: annealed (default, 0.01 to 2.5), learned, or a number (soft,
+            soft-curriculum, differentiable).
         straight_through: Feed hard samples with the gradient of relaxed ones (differentiable).
         by_token: Decode mixed codes to tokens instead of feeding the codes (curriculum).
         epochs: Passes over the training data.
@@ -199,20 +202,18 @@ class ModelOptions:
     def _check_feeding(self) -> None:
         """Options of the feeding policy, and whether it fits the head; named together, for either may be changed."""
         for name, policies in _POLICIES_OF_OPTION.items():
-            if getattr(self, name) not in (None, False) and self.feeding not in policies:
+            value = getattr(self, name)
+            if value is not None and value is not False and self.feeding not in policies:
                 raise ValueError(
                     f"{flag(name)} is for --feeding {', '.join(policies)}, not for {self.feeding}: leave it out"
                 )
         if self.feeding == "teacher":
             return
-        schedule = self.schedule or "sigmoid"
         try:
-            one_of("schedule", schedule, _SCHEDULES)
+            one_of("schedule", self.schedule, (None, *_SCHEDULES))
             one_of("thresholds", self.thresholds, (None, *_THRESHOLDS))
             if self.mixing is not None and not 0 < self.mixing <= 1:
                 raise ValueError(f"--mixing must be above 0 and at most 1, got {self.mixing}")
-            if schedule in _LATE_SCHEDULES and self.epochs == 1:
-                raise ValueError(f"--schedule {schedule} begins in the second epoch: use constant, or --epochs 2")
             _check_temperature(self.temperature, self.feeding)
             self._check_policy_fits()
         except ValueError as error:
@@ -259,5 +260,5 @@ def _check_temperature(given: str | None, feeding: str) -> None:
         number = float(given or "")
     except ValueError:
         raise ValueError(f"--temperature {given} is unknown: annealed, learned or a number") from None
-    if not 0 < number < math.inf:
-        raise ValueError(f"--temperature must be above 0 and finite, got {given}")
+    if not 1e-6 <= number <= 1e6:
+        raise ValueError(f"--temperature must be above 0 (from 1e-6 to 1e6), got {given}")

@@ -162,7 +162,8 @@ def test_one_step_is_the_same_both_ways(name: str, policy: str, by_code: bool) -
 @pytest.mark.parametrize("thresholds", ["equal", "rising", "falling"])
 @pytest.mark.parametrize("policy", ["curriculum", "soft-curriculum", "differentiable"])
 def test_bits_are_mixed_at_their_own_rates(policy: str, thresholds: str) -> None:
-    model = build("bits", policy, True, Schedule("constant", 5, 0.4), thresholds=thresholds, temperature=1e-3)
+    cold = {} if policy == "curriculum" else {"temperature": 1e-3}
+    model = build("bits", policy, True, Schedule("constant", 5, 0.4), thresholds=thresholds, **cold)
     rows = 20_000
     hidden = torch.zeros(rows, H, dtype=torch.float64)
     with torch.no_grad():
@@ -476,7 +477,20 @@ BAD: dict[str, tuple[str, bool, str, dict, str]] = {
         "'differentiable' on ECOC: temperature must",
     ),
     "tau that is a word": ("softmax", False, "soft", {"temperature": "hot"}, "temperature 'hot' is unknown"),
-    "tau that cannot be learned": ("bits", True, "curriculum", {"temperature": "learned"}, "no gradient reaches"),
+    "tau that cannot be learned": ("bits", True, "soft-curriculum", {"temperature": "learned"}, "no gradient reaches"),
+    "tau of another": ("bits", True, "curriculum", {"temperature": 0.5}, "'curriculum' on ECOC: it has no temperature"),
+    "a word for thresholds": ("bits", True, "curriculum", {"thresholds": "wavy"}, "'curriculum' on ECOC: .*'wavy'"),
+    "a list of thresholds": ("bits", True, "curriculum", {"thresholds": [0.5]}, "thresholds must be 12 numbers"),
+    "no candidates": ("softmax", False, "soft", {"candidates": 0}, "'soft' on Softmax: candidates must be at least 1"),
+    "no paths": ("hierarchical", False, "differentiable", {"words": 0}, "classes and words must be at least 1"),
+    "teacher with options": ("softmax", False, "teacher", {"flips": 3}, "'teacher' has no options: leave out flips"),
+    "a schedule of one's own": (
+        "softmax",
+        False,
+        "soft",
+        {"schedule": lambda epoch: 1.5},
+        r"'soft' on Softmax: the schedule leaves \[0, 1\]",
+    ),
     "thresholds": ("bits", True, "curriculum", {"thresholds": torch.ones(3)}, "thresholds must be 12 numbers"),
     "thresholds that are no numbers": (
         "bits",
@@ -497,6 +511,100 @@ def test_what_makes_no_sense_is_refused_with_the_names_of_both(bad: str) -> None
     name, by_code, policy, options, message = BAD[bad]
     with pytest.raises(ValueError, match=message):
         build(name, policy, by_code, **options)
+
+
+def test_a_schedule_that_leaves_its_range_later_is_refused_then() -> None:
+    model = build("softmax", "scheduled", False)
+    model.feeding.schedule = lambda epoch: -0.5
+    with pytest.raises(
+        ValueError, match=r"'scheduled' on Softmax: the schedule leaves \[0, 1\], it is -0.5 in epoch 3"
+    ):
+        model.feeding.at_epoch(3)
+
+
+@pytest.mark.parametrize("sequential", [False, True], ids=["parallel", "sequential"])
+def test_a_model_that_is_evaluated_is_fed_targets(sequential: bool) -> None:
+    model = build("softmax", "scheduled", False, sequential=sequential)
+    teacher = LanguageModel(model.embedding, model.lstm, model.head)
+    assert model(*batch()).loss != teacher(*batch()).loss
+    assert model.eval()(*batch()).loss == teacher.eval()(*batch()).loss
+
+
+@pytest.mark.parametrize("sequential", [False, True], ids=["parallel", "sequential"])
+def test_both_passes_go_on_from_the_state_given(sequential: bool) -> None:
+    model = build("softmax", "scheduled", False, sequential=sequential)
+    before, inputs = batch(2)[0], batch()[0]
+    _, state = model.hidden(before)
+    predicted, hidden, carried = [inputs[:, 0]], [], state
+    for t in range(T):
+        token = predicted[-1] if sequential else inputs[:, t]
+        output, carried = model.advance(token, carried)
+        hidden.append(output)
+        predicted.append(model.head.predict(output))
+    fed, after = model.fed(inputs, state)
+    wanted, end = model.hidden(torch.stack(predicted[:-1], 1), state)
+    torch.testing.assert_close(fed, wanted, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(after, end, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "policy", "by_code"), CASES)
+def test_a_prediction_that_is_the_target_counts_as_unchanged(name: str, policy: str, by_code: bool) -> None:
+    """Of two rows, one predicts its target for sure and the other another token."""
+    options = {"temperature": 1e-6} if policy in ("soft", "soft-curriculum", "differentiable") else {}
+    model = build(name, policy, by_code, **options)
+    hidden = 40.0 * torch.randn(60, H, dtype=torch.float64)
+    own = feeding.policy.best_token(model.head, hidden)
+    if name == "bits":  # a word of bits that is a codeword
+        own = torch.full((60,), 4)
+        with torch.no_grad():
+            model.head.output.weight.zero_()
+            model.head.output.bias.copy_(80.0 * model.head.code_of(own[:1])[0] - 40.0)
+    model.feeding(model.head, model.embedding, hidden, own)
+    fed, changed = model.feeding.take_counts()
+    assert fed == len(own) and changed <= 0.3 * fed  # relaxed ones are drawn
+    model.feeding(model.head, model.embedding, hidden, (own + 1) % V)
+    fed, changed = model.feeding.take_counts()
+    assert fed == len(own) and changed >= 0.7 * fed
+
+
+def test_codes_of_another_codebook_are_decoded_to_tokens() -> None:
+    head = HEADS["likelihood"]()
+    other = CodeEmbedding(codes.build("random", V, BITS, COUNTS, seed=9), H)
+    assert feeding.build("curriculum", head, CodeEmbedding(head.codebook, H), ALWAYS).by_code
+    assert not feeding.build("curriculum", head, other, ALWAYS).by_code
+    with pytest.raises(ValueError, match="feeds relaxed codes"):
+        feeding.build("differentiable", head, other, ALWAYS)
+
+
+@pytest.mark.parametrize("name", ["bits", "span-mass"])
+def test_expected_codes_of_single_bits_are_taken_at_the_temperature(name: str) -> None:
+    head, hidden = build(name, "soft", True).head, torch.randn(5, H, dtype=torch.float64)
+    torch.testing.assert_close(head.expected_code(hidden, 1.7), (head.latent_logits(hidden) / 1.7).sigmoid())
+
+
+@pytest.mark.parametrize("name", ["bits", "likelihood"])
+@pytest.mark.parametrize("straight_through", [False, True])
+def test_straight_through_feeds_hard_codes_with_a_gradient(name: str, straight_through: bool) -> None:
+    model = build(name, "differentiable", True, temperature=1.0, straight_through=straight_through)
+    hidden = torch.randn(30, H, dtype=torch.float64, requires_grad=True)
+    model.embedding.of_code = lambda code: code
+    code = model.feeding(model.head, model.embedding, hidden, torch.zeros(30, dtype=torch.long))
+    hard = ((code == 0) | (code == 1)).double().mean()
+    assert hard == 1 if straight_through else hard < 0.1
+    (gradient,) = torch.autograd.grad((code * torch.randn(BITS)).sum(), hidden)
+    assert gradient.abs().sum() > 1e-3
+
+
+def test_temperature_follows_the_schedules_slope() -> None:
+    policy = build("softmax", "soft", False, Schedule("sigmoid", 9, 0.5, delta=0.7)).feeding
+    policy.at_epoch(3)
+    assert policy.temperature == feeding.annealed_temperature(3, 9, 0.7) != feeding.annealed_temperature(3, 9)
+
+
+def test_few_bits_have_as_many_neighbours_as_there_are() -> None:
+    head = heads.build("ecoc", H, V, COUNTS, codebook=code(bits=6))
+    policy = feeding.build("soft-curriculum", head, CodeEmbedding(head.codebook, H), ALWAYS)
+    assert policy is not None and policy.flips == 6
 
 
 def test_teacher_is_no_policy_at_all() -> None:

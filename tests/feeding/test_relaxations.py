@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ecoc.feeding import binary_concrete, gumbel_softmax
+from ecoc.feeding import binary_concrete, gumbel_softmax, relaxations
 
 N = 200_000
 
@@ -91,3 +91,23 @@ def test_stable_under_autocast_and_at_extreme_logits(relax) -> None:
 def test_a_temperature_must_be_above_0(relax, tau: float) -> None:
     with pytest.raises(ValueError, match="temperature must be above 0"):
         relax(torch.zeros(3), tau)
+    with pytest.raises(ValueError, match="temperature must be above 0"):
+        relax(torch.zeros(3), torch.tensor(tau))
+
+
+@pytest.mark.parametrize("number", [0.0, 1.0])
+@pytest.mark.parametrize("relax", [binary_concrete, gumbel_softmax])
+def test_noise_is_finite_and_reaches_far(relax, number: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert relaxations.logistic_noise(torch.zeros(N)).abs().max() > 10
+    assert relaxations.gumbel_noise(torch.zeros(N)).max() > 10
+    monkeypatch.setattr(torch, "rand", lambda shape, **_: torch.full(shape, number))
+    assert torch.isfinite(relax(torch.zeros(2, 3), 0.01)).all()
+
+
+def test_what_cannot_be_has_no_share_and_no_gradient() -> None:
+    logits = torch.tensor([[0.0, 1.0, -torch.inf]], requires_grad=True)
+    tau = torch.tensor(1.0, requires_grad=True)
+    sample = gumbel_softmax(logits, tau)
+    sample[0, 0].backward()
+    assert sample[0, 2] == 0 and torch.isfinite(tau.grad) and tau.grad != 0
+    assert torch.isfinite(logits.grad).all() and logits.grad[0, 2] == 0

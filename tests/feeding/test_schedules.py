@@ -22,6 +22,9 @@ def test_values_are_those_of_the_equations() -> None:
     assert Schedule("exponential", 5, 0.5, k=0.9)(3) == pytest.approx(0.5 * (1 - 0.9**3))
     assert Schedule("inverse-sigmoid", 9, 1.0, k=2.0)(4) == pytest.approx(1 - 2 / (2 + math.exp(2)))
     assert Schedule("constant", 5, 0.3)(0) == 0.3
+    assert Schedule("exponential", 5, 0.5)(3) == pytest.approx(0.5 * (1 - 0.8**3))  # the defaults of k and delta
+    assert Schedule("inverse-sigmoid", 12, 1.0)(6) == pytest.approx(1 - 3 / (3 + math.exp(2)))
+    assert Schedule("sigmoid", 21, 1.0)(15) == pytest.approx(1 / (1 + math.exp(-5.25 / 2.1)))
 
 
 @given(st.sampled_from(NAMES), st.integers(1, 60), st.floats(0, 1))
@@ -40,7 +43,7 @@ def test_the_papers_schedule_and_temperature_end_where_it_says() -> None:
     rise = [1 / (1 + math.exp(-(-20 + e * 40 / 39) / 4)) for e in range(40)]
     shares = [(value - rise[0]) / (rise[-1] - rise[0]) for value in rise]
     assert temperatures == pytest.approx([0.01 + 2.49 * share for share in shares], abs=1e-12)
-    assert annealed_temperature(0, 1) == pytest.approx(0.01)
+    assert annealed_temperature(0, 1) == annealed_temperature(-3, 10) == pytest.approx(0.01)
 
 
 def test_steep_slopes_and_long_trainings_do_not_overflow() -> None:

@@ -103,3 +103,26 @@ def kept(shares: dict, number: int, tau: float) -> dict:
     sharp = {key: float(value) ** (1 / tau) for key, value in shares.items()}
     largest = sorted(sharp, key=sharp.__getitem__, reverse=True)[:number]
     return {key: sharp[key] / sum(sharp[k] for k in largest) for key in largest}
+
+
+def test_a_straight_through_path_is_one_word_with_a_gradient() -> None:
+    head, embedding = build("two-level"), TokenEmbedding(V, H).double()
+    policy = feeding.build("differentiable", head, embedding, ALWAYS, temperature=1.0, straight_through=True)
+    assert policy is not None
+    hidden = torch.randn(40, H, dtype=torch.float64, requires_grad=True)
+    vectors = policy(head, embedding, hidden, torch.zeros(40, dtype=torch.long))
+    assert (torch.cdist(vectors, embedding.weight).amin(-1) < 1e-6).all()
+    (gradient,) = torch.autograd.grad((vectors * torch.randn(H)).sum(), hidden)
+    assert gradient.abs().sum() > 1e-3
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_places_without_a_word_leave_the_gradient_finite(learned: bool) -> None:
+    head = heads.build("hierarchical", H, V, zipf_counts(V))
+    assert isinstance(head, HierarchicalSoftmax) and head.classes * head.size > V
+    embedding = TokenEmbedding(V, H)
+    policy = feeding.build("differentiable", head, embedding, ALWAYS, temperature="learned" if learned else 0.5)
+    assert policy is not None
+    policy(head, embedding, torch.randn(60, H), torch.zeros(60, dtype=torch.long)).sum().backward()
+    found = [p.grad for p in (*head.parameters(), *policy.parameters())]
+    assert all(g is not None and torch.isfinite(g).all() for g in found)

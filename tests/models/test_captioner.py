@@ -117,6 +117,37 @@ def test_policies_feed_a_captioner_too(image: str, sequential: bool) -> None:
     assert torch.isfinite(loss) and fed == B * (T - 1) and changed > 0
 
 
+@pytest.mark.parametrize("sequential", [False, True], ids=["parallel", "sequential"])
+@pytest.mark.parametrize("image", ["first", "state", "each"])
+def test_a_fed_captioner_runs_as_said(image: str, sequential: bool) -> None:
+    torch.manual_seed(0)
+    codebook = codes.build("random", V, 12, zipf_counts(V))
+    head, embedding = heads.build("ecoc", H, V, zipf_counts(V), codebook=codebook), CodeEmbedding(codebook, H)
+    schedule = feeding.Schedule("constant", 1, 1.0)
+    policy = feeding.build("differentiable", head, embedding, schedule, temperature="learned")
+    lstm = VariationalLSTM(H, H, 1, dropout=0.3, recurrent_dropout=0.3)
+    model = Captioner(FeatureEncoder(D, H), embedding, lstm, head, image, policy, sequential).double()
+    ids, seen = words(), []
+    targets = ids[:, 1:].clone()
+    targets[0, 2:] = -100  # a caption of two words
+    lstm.register_forward_pre_hook(lambda module, arguments: seen.append((arguments[0].shape[1], arguments[2])))
+    model(pictures(image), ids[:, :-1], targets)
+    assert policy.take_counts()[0] == B * (T - 1) - (T - 2)
+    lengths = [length for length, _ in seen][1 if image == "first" else 0 :]
+    assert lengths == ([1] * T if sequential else [T - 1, T])
+    assert all(masks is seen[0][1] for _, masks in seen) and seen[0][1].outputs is not None
+    seen.clear()
+    policy.probability = 0.0
+    loss, _ = model(pictures(image), ids[:, :-1], targets)
+    loss.backward()
+    assert [length for length, _ in seen][-1] == T and len(seen) == (2 if image == "first" else 1)
+    assert policy.log_temperature.grad == 0  # touched all the same, for DDP
+    policy.probability = 1.0
+    seen.clear()
+    model.eval()(pictures(image), ids[:, :-1], targets)
+    assert len(seen) == (2 if image == "first" else 1)
+
+
 @pytest.mark.parametrize("image", IMAGE)
 def test_beams_of_images_are_those_of_each_alone(image: str) -> None:
     model = small(image).eval()

@@ -293,6 +293,13 @@ def test_the_policys_options_reach_it(tmp_path: Path) -> None:
     assert load_model(run)[0].feeding.sampled
 
 
+@pytest.mark.parametrize("sequential", [False, True], ids=["parallel", "sequential"])
+@pytest.mark.parametrize("feeding", ["scheduled", "soft", "curriculum", "soft-curriculum", "differentiable"])
+def test_policies_work_in_bfloat16(feeding: str, sequential: bool, tmp_path: Path) -> None:
+    run = trained(tmp_path, feeding=feeding, schedule="constant", sequential=sequential, bf16=True, epochs=1)
+    assert log_of(run)[-1]["train_loss"] < 4
+
+
 def test_a_policy_that_had_no_time_to_act_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     corpus = write_corpus(tmp_path / "corpus")
     for schedule, told in (("linear", True), ("constant", False)):
