@@ -13,7 +13,7 @@ from torch import Tensor
 from ecoc.codes.vectors import progress_bar
 from ecoc.data import CaptionBatches, CaptionedImage
 from ecoc.data.captions import Skipped
-from ecoc.data.extract import Extractor, find_images, read_picture
+from ecoc.data.extract import SIDE, Extractor, check_pillow, find_images, read_picture
 from ecoc.decode.beam import search
 from ecoc.metrics import evaluate_captions, meteor, score_captions
 from ecoc.models import Captioner
@@ -99,6 +99,7 @@ class TrainedCaptioner(TrainedRun[Captioner, CaptionTrainOptions]):
         """
         if not images:
             return self._describe_scenes(beam, sentences, length_power), []
+        check_pillow()
         paths, skipped, result = find_images(images), list[Skipped](), list[Described]()
         take = self._extractor()
         with progress_bar(progress) as bar:
@@ -123,7 +124,7 @@ class TrainedCaptioner(TrainedRun[Captioner, CaptionTrainOptions]):
 
     def _side(self) -> int:
         assert self.parts.features is not None
-        return self.parts.features[0] if self.options.captions is None else 224
+        return self.parts.features[0] if self.options.captions is None else SIDE
 
     def _extractor(self) -> "_Pictures | Extractor":
         """What makes of pictures the features that the captioner was trained on."""
@@ -167,7 +168,7 @@ class TrainedCaptioner(TrainedRun[Captioner, CaptionTrainOptions]):
         progress: bool = False,
     ) -> tuple[dict[str, object], list[Skipped]]:
         """Scores of the captions that the model finds for a split, with the run's sizes and training time; and the
-        images that were left out.
+        images that were left out of it.
 
         Args:
             split: ``train``, ``val`` or ``test``.
@@ -182,6 +183,8 @@ class TrainedCaptioner(TrainedRun[Captioner, CaptionTrainOptions]):
         moved = replace(
             self.options, captions=captions or self.options.captions, features=features or self.options.features
         )
+        if out is not None and Path(out).is_dir():
+            raise ValueError(f"--out {out} is a folder: give a file to write the captions to, such as captions.json")
         data = caption_data(moved, progress, self.vocabulary)
         if data.features.shape != self.parts.features:
             raise ValueError(
@@ -206,7 +209,9 @@ class TrainedCaptioner(TrainedRun[Captioner, CaptionTrainOptions]):
         result["perplexity"] = evaluate_captions(self.model, batches, progress).perplexity()
         if out is not None:
             _write_results(Path(out), images, found)
-        return result | self.sizes(), data.skipped
+        missing = [one for one in data.skipped if one.split in ("", split)]
+        result["left_out"] = len(missing)
+        return result | self.sizes(), missing
 
 
 class _Pictures:

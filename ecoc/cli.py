@@ -35,6 +35,9 @@ from ecoc.options import (
     typed,
 )
 
+if typing.TYPE_CHECKING:
+    from ecoc.data.captions import Skipped
+
 Options = (
     RunOptions
     | EvalOptions
@@ -211,7 +214,7 @@ def describe_command(options: DescribeOptions) -> int:
     described, skipped = TrainedCaptioner(options.run).describe(
         options.images,
         beam=options.beam,
-        sentences=options.sentences,
+        sentences=options.sentences or 3,
         length_power=options.length_power,
         progress=True,
     )
@@ -231,7 +234,7 @@ def describe_command(options: DescribeOptions) -> int:
             for one in described
         ]
         write_gallery(
-            options.html, f"Described by {options.run}", entries, skipped=[(str(i), why) for i, why in skipped]
+            options.html, f"Described by {options.run}", entries, skipped=[(str(one.id), one.reason) for one in skipped]
         )
         print(f"{options.html}: a page of {len(entries)} pictures", file=sys.stderr)
     return _left_out(skipped)
@@ -250,7 +253,8 @@ def features_command(options: FeaturesOptions) -> int:
         overwrite=options.overwrite,
         progress=True,
     )
-    print(f"{options.out}: done. Next: ecoc caption train --captions FILE.json --features {options.out}")
+    same = f" --projection {options.projection}" if options.projection else ""
+    print(f"{options.out}: done. Next: ecoc caption train --captions FILE.json --features {options.out}{same}")
     return _left_out(skipped)
 
 
@@ -282,10 +286,10 @@ def report_command(options: ReportOptions) -> int:
     return 0
 
 
-def _left_out(skipped: Sequence[tuple[int | str, str]]) -> int:
+def _left_out(skipped: "Sequence[Skipped]") -> int:
     """Say which images were left out; the exit code, 1 if there were any."""
-    for name, reason in skipped[:_TOLD]:
-        print(f"ecoc: left out {name}: {reason}", file=sys.stderr)
+    for one in skipped[:_TOLD]:
+        print(f"ecoc: left out {one.id}: {one.reason}", file=sys.stderr)
     if len(skipped) > _TOLD:
         print(f"ecoc: left out {len(skipped) - _TOLD} more, {len(skipped)} in all", file=sys.stderr)
     return 1 if skipped else 0

@@ -147,15 +147,17 @@ def _picture(picture: Path | np.ndarray, alt: str) -> str:
         from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError as error:
         raise ValueError('pictures need Pillow: pip install "ecoc[captions]"') from error
+    from ecoc.data.extract import on_white
+
     if isinstance(picture, np.ndarray):
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:
             raise ValueError(f"a picture must be uint8 (height, width, 3), got {picture.dtype} {picture.shape}")
-        image = Image.fromarray(picture).convert("RGBA")
+        image = Image.fromarray(picture)
     else:
         try:
             with Image.open(picture) as file:
                 file.draft("RGB", (2 * _SIDE, 2 * _SIDE))  # a large JPEG is read at a fraction of its size
-                image = ImageOps.exif_transpose(file).convert("RGBA")
+                image = on_white(ImageOps.exif_transpose(file))
         except UnidentifiedImageError:
             return _unreadable("not a picture, or of an unknown kind")
         except OSError as error:
@@ -164,7 +166,7 @@ def _picture(picture: Path | np.ndarray, alt: str) -> str:
             return _unreadable(str(error))
     image.thumbnail((_SIDE, _SIDE))
     plain = Image.new("RGB", image.size, "white")  # a new one, so that no place or comment of the file is passed on
-    plain.paste(image, mask=image)
+    plain.paste(image)
     small, data = max(plain.size) <= _SMALL, io.BytesIO()
     plain.save(data, "PNG" if small else "JPEG", quality=80)
     kind, looks = ("png", "picture small") if small else ("jpeg", "picture")

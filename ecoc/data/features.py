@@ -29,6 +29,8 @@ class Rows(Protocol):
 
 def open_features(path: Path, entries: list[dict[str, Any]], bar: Progress) -> tuple[Rows, list[int]]:
     """The features in a file, and the row of each entry, -1 where there is none."""
+    if path.is_dir():
+        raise ValueError(f"{path}: a folder; make features of its images with `ecoc features {path} -o features.npz`")
     if not path.is_file():
         raise ValueError(f"{path}: no such file; give features as .npz, .npy or HDF5 (.h5)")
     array: Rows
@@ -88,7 +90,25 @@ def _match(path: Path, entries: list[dict[str, Any]], kind: str, ids: list[Any])
             str(int(digits[0])): row for one, row in rows.items() if (digits := re.findall(r"\d+(?=\.\w+$)", one))
         }
         found.append([numbers.get(str(entry.get("cocoid")), -1) for entry in entries])
-    return max(found, key=lambda places: sum(place >= 0 for place in places))
+    counts = [sum(place >= 0 for place in places) for places in found]
+    best = found[counts.index(max(counts))]
+    if max(counts) and any(count == max(counts) and other != best for count, other in zip(counts, found, strict=True)):
+        raise ValueError(
+            f"{path}: its ids could be {' or '.join(ID_NAMES[:2])}, which name other images; call them by what they are"
+        )
+    return best
+
+
+def broken_rows(array: Rows, at_once: int = 4096) -> set[int]:
+    """Rows of vectors ``(N, d)`` with numbers that are not finite; grids are too large to look at beforehand."""
+    if len(array.shape) != 2:
+        return set()
+    found: set[int] = set()
+    for start in range(0, array.shape[0], at_once):
+        rows = np.arange(start, min(start + at_once, array.shape[0]))
+        values = np.asarray(array[rows], np.float32)
+        found |= set((start + np.flatnonzero(~np.isfinite(values).all(1))).tolist())
+    return found
 
 
 class _Dataset:

@@ -100,7 +100,8 @@ def search(
         hidden, state = first[0][lost], decoder.select(first[1], torch.tensor(lost, device=first[0].device))
         alone = search(decoder, hidden, state, steps, 1, end, length_power, banned)
         for item, beams in zip(lost, alone, strict=True):
-            finished[item] += beams
+            known = [beam.tokens for beam in finished[item]]
+            finished[item] += [beam for beam in beams if beam.tokens not in known]
     return [sorted(beams, key=lambda beam: -beam.score)[:width] for beams in finished]
 
 

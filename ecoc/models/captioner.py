@@ -15,10 +15,12 @@ IMAGE = ("first", "state", "each", "attention")
 
 
 class CaptionState(NamedTuple):
-    """Where a decoder is: the LSTM's state, and what it looks at in every step, ``(batch, ..., size)`` or None."""
+    """Where a decoder is: the LSTM's state, and what it looks at in every step, ``(batch, ..., size)`` or None; of a
+    grid also the part of attention that does not change from step to step."""
 
     lstm: State
     image: Tensor | None
+    keys: Tensor | None = None
 
 
 class Captioner(nn.Module):
@@ -102,7 +104,7 @@ class Captioner(nn.Module):
             h, c = self.first_state(image).view(len(image), 2, layers, size).permute(1, 2, 0, 3).tanh().unbind(0)
             return CaptionState((h, c), None)
         zeros = image.new_zeros(layers, len(image), size)
-        return CaptionState((zeros, zeros), image)
+        return CaptionState((zeros, zeros), image, self.look_at(image) if self.image == "attention" else None)
 
     def hidden(self, inputs: Tensor, state: CaptionState) -> tuple[Tensor, CaptionState]:
         """Hidden states ``(batch, time, hidden)`` of words, and the state after the last."""
@@ -116,7 +118,8 @@ class Captioner(nn.Module):
     def select(self, state: CaptionState, rows: Tensor) -> CaptionState:
         """The state of some rows, in that order."""
         h, c = state.lstm
-        return CaptionState((h[:, rows], c[:, rows]), None if state.image is None else state.image[rows])
+        image, keys = (None if one is None else one[rows] for one in (state.image, state.keys))
+        return CaptionState((h[:, rows], c[:, rows]), image, keys)
 
     def num_parameters(self) -> dict[str, int]:
         """Trainable numbers of each part."""
@@ -132,18 +135,19 @@ class Captioner(nn.Module):
 
     def _run(self, vectors: Tensor, state: CaptionState, masks: Masks | None) -> tuple[Tensor, CaptionState]:
         """Hidden states of a decoder that is fed `vectors` ``(batch, time, size)``."""
-        lstm_state, image = state
+        lstm_state, image, keys = state
         if self.image != "attention":
             entering = vectors if image is None else vectors + image.unsqueeze(1)
             hidden, lstm_state = self.lstm(entering, lstm_state, masks)
             return hidden, CaptionState(lstm_state, image)
         assert image is not None
+        assert keys is not None
         masks = self.lstm.draw_masks(vectors) if masks is None else masks
-        seen, steps = self.look_at(image), []  # [batch, cells, hidden]
+        steps = []
         for vector in vectors.unbind(1):
             query = self.look_from(lstm_state[0][-1]).unsqueeze(1)
-            weights = self.relevance(torch.tanh(query + seen)).squeeze(-1).softmax(-1)
+            weights = self.relevance(torch.tanh(query + keys)).squeeze(-1).softmax(-1)
             context = (weights.unsqueeze(1) @ image).squeeze(1)
             hidden, lstm_state = self.lstm((vector + context).unsqueeze(1), lstm_state, masks)
             steps.append(hidden)
-        return torch.cat(steps, 1), CaptionState(lstm_state, image)
+        return torch.cat(steps, 1), CaptionState(lstm_state, image, keys)

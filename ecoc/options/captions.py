@@ -17,7 +17,7 @@ class CaptionTrainOptions(ModelOptions):
         features: Features of the images by id: .npz, .npy or HDF5; ecoc features makes them.
         projection: The projection that the features went through, .npz; kept in the run, so that describe can take
             photographs.
-        out: Folder of the run; it holds everything that eval and describe need.
+        out: Folder of the run; it holds everything that describe needs (eval reads captions and features again).
         image: How an image enters the decoder: first (as the first input), state (as the first state), each (added to
             every input) or attention (over a grid of features, in every step).
         min_count: Words seen less often in the training captions become <unk>; 5 by default.
@@ -63,7 +63,7 @@ class CaptionEvalOptions:
 
     Args:
         run: Folder of the run.
-        split: train, val or test (the default).
+        split: train, val or test.
         beam: Width of the beam search.
         length_power: A caption's score is its log probability over its length to this power; 0 for the plain one.
         batch: Images searched at once.
@@ -98,7 +98,7 @@ class DescribeOptions:
         run: Folder of the run.
         images: Pictures, or folders of them.
         beam: Width of the beam search.
-        sentences: How many sentences a picture, best first; at most the beam's width.
+        sentences: How many sentences a picture, best first; at most the beam's width, 3 by default.
         length_power: A caption's score is its log probability over its length to this power; 0 for the plain one.
         html: Also write a page of the pictures with their sentences here.
         json: Print one JSON object a picture.
@@ -107,7 +107,7 @@ class DescribeOptions:
     run: str
     images: list[str]
     beam: int = 5
-    sentences: int = 3
+    sentences: int | None = None
     length_power: float = 0.0
     html: str | None = None
     json: bool = False
@@ -115,6 +115,8 @@ class DescribeOptions:
     def __post_init__(self) -> None:
         in_range(self, 1, 1000, "beam")
         in_range(self, 0, 10, "length_power")
+        if self.sentences is None:
+            self.sentences = min(3, self.beam)
         if not 1 <= self.sentences <= self.beam:
             raise ValueError(f"--sentences must be from 1 to the beam's width {self.beam}, got {self.sentences}")
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ecoc.data import EOS, Vocabulary
-from ecoc.data.captions import CaptionBatches, CaptionedImage, Features, open_captions, tokenise_caption
+from ecoc.data.captions import _SPLIT_OF, CaptionBatches, CaptionedImage, Features, open_captions, tokenise_caption
 
 SPLITS = ["train", "restval", "train", "val", "test", "train", "restval", "test"]
 
@@ -169,18 +169,50 @@ def test_pictures_become_numbers_from_0_to_1():
 
 
 def test_features_that_are_not_finite_are_named():
-    with pytest.raises(ValueError, match="features in row 2 are not finite; compute"):
-        Features(np.array([[1.0], [2.0], [np.inf]]), {}).take([0, 2])
+    with pytest.raises(ValueError, match=r"features of image dog.jpg \(row 2\) are not finite; compute"):
+        Features(np.array([[1.0], [2.0], [np.inf]]), {"cat.jpg": 0, "dog.jpg": 2}).take([0, 2])
 
 
 def test_images_that_lack_something_are_left_out_and_listed(entries, write):
     del entries[0]["split"]
     entries[1]["sentences"] = []
-    paths = write(entries, "f.npz", feats=table(7), cocoid=[one["cocoid"] for one in entries[:-1]])
+    feats = table(7)
+    feats[3, 1] = np.nan
+    paths = write(entries, "f.npz", feats=feats, cocoid=[one["cocoid"] for one in entries[:-1]])
     data = open_captions(*paths, min_count=1)
-    assert data.skipped == [(1000, "without a split"), (999, "without captions"), (993, "without features")]
-    assert sorted(numbers(data)) == [994, 995, 996, 997, 998]
-    assert "3 skipped" in repr(data)
+    assert [one[:2] for one in data.skipped] == [
+        (1000, "without a split"),
+        (999, "without captions"),
+        (997, "with features that are not finite"),
+        (993, "without features"),
+    ]
+    assert [one.split for one in data.skipped] == ["", *(_SPLIT_OF[entries[n]["split"]] for n in (1, 3, 7))]
+    assert sorted(numbers(data)) == [994, 995, 996, 998]
+    assert "4 skipped" in repr(data)
+
+
+def test_what_is_missing_or_null_is_made_up_for(entries, write):
+    entries[0] |= {"cocoid": None, "imgid": 5}
+    entries[1]["sentences"] = None
+    entries[2]["sentences"] = [{"tokens": None, "raw": "A dog!"}, {"tokens": "a cat"}]
+    data = open_captions(*write(entries, "f.npz", feats=table(8)), min_count=1)
+    images = {image.id: image for split in data.images.values() for image in split}
+    assert 5 in images and data.skipped == [(999, "without captions", data.skipped[0].split)]
+    assert images[998].captions == [["a", "dog"], ["a", "cat"]]
+
+
+def test_ids_that_could_be_two_things_are_refused(entries, write):
+    for number, entry in enumerate(entries):
+        entry |= {"cocoid": number + 1, "imgid": number}
+    paths = write(entries, "f.npz", feats=table(7), ids=[*range(1, 8)])
+    with pytest.raises(ValueError, match="its ids could be cocoid or imgid, which name other images"):
+        open_captions(*paths, min_count=1)
+
+
+def test_a_folder_of_images_is_told_what_makes_features_of_it(entries, write, tmp_path):
+    paths = write(entries, "f.npz", feats=table(8))
+    with pytest.raises(ValueError, match="a folder; make features of its images with `ecoc features"):
+        open_captions(paths[0], tmp_path, min_count=1)
 
 
 # --- bad input

@@ -118,7 +118,7 @@ def test_policies_feed_a_captioner_too(image: str, sequential: bool) -> None:
 
 
 @pytest.mark.parametrize("sequential", [False, True], ids=["parallel", "sequential"])
-@pytest.mark.parametrize("image", ["first", "state", "each"])
+@pytest.mark.parametrize("image", IMAGE)
 def test_a_fed_captioner_runs_as_said(image: str, sequential: bool) -> None:
     torch.manual_seed(0)
     codebook = codes.build("random", V, 12, zipf_counts(V))
@@ -134,18 +134,20 @@ def test_a_fed_captioner_runs_as_said(image: str, sequential: bool) -> None:
     model(pictures(image), ids[:, :-1], targets)
     assert policy.take_counts()[0] == B * (T - 1) - (T - 2)
     lengths = [length for length, _ in seen][1 if image == "first" else 0 :]
-    assert lengths == ([1] * T if sequential else [T - 1, T])
+    steps = [1] * T if sequential else [T - 1, T]
+    assert lengths == ([1] * sum(steps) if image == "attention" else steps)
     assert all(masks is seen[0][1] for _, masks in seen) and seen[0][1].outputs is not None
     seen.clear()
     policy.probability = 0.0
     loss, _ = model(pictures(image), ids[:, :-1], targets)
     loss.backward()
-    assert [length for length, _ in seen][-1] == T and len(seen) == (2 if image == "first" else 1)
+    alone = {"first": 2, "attention": T}.get(image, 1)
+    assert len(seen) == alone
     assert policy.log_temperature.grad == 0  # touched all the same, for DDP
     policy.probability = 1.0
     seen.clear()
     model.eval()(pictures(image), ids[:, :-1], targets)
-    assert len(seen) == (2 if image == "first" else 1)
+    assert len(seen) == alone
 
 
 @pytest.mark.parametrize("image", IMAGE)
