@@ -26,6 +26,19 @@ def median_seconds(call: Call, repeats: int, at_most: float = 20.0) -> float:
     return statistics.median(times)
 
 
+def side_by_side(first: Call, second: Call, repeats: int) -> tuple[float, float]:
+    """Median times of two calls, taken in turn: a machine whose speed drifts slows both alike."""
+    first()
+    second()
+    times: list[list[float]] = [[], []]
+    for _ in range(repeats):
+        for call, own in zip((first, second), times, strict=True):
+            start = time.perf_counter()
+            call()
+            own.append(time.perf_counter() - start)
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
 def peak_extra_bytes(call: Call) -> int:
     """Most bytes held at once by torch's allocator during the call, beyond those held before."""
     with tempfile.TemporaryDirectory() as folder:

@@ -17,11 +17,22 @@ BLOCK = 32_768  # tokens a block: 32 rows of it in float32 are 4 MB, within reac
 ROWS = 32  # batch rows a pass: torch reduces over tokens fastest with 32 columns, and the table stays in the cache
 
 
-def codeword_scores(packed: Tensor, logits: Tensor) -> Iterator[tuple[int, Tensor]]:
+def table_places(packed: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Yield ``(start, places)``: where the bytes of a block of tokens are in the table, int32 ``(tokens, groups)``."""
+    offsets = torch.arange(0, packed.shape[-1] * 256, 256, dtype=torch.int32, device=packed.device)
+    for start in range(0, len(packed), BLOCK):
+        yield start, packed[start : start + BLOCK].int() + offsets
+
+
+def codeword_scores(
+    packed: Tensor, logits: Tensor, places: list[tuple[int, Tensor]] | None = None
+) -> Iterator[tuple[int, Tensor]]:
     """Yield ``(start, scores)`` with scores ``(tokens, rows)`` of the tokens from `start` on; differentiable.
 
-    Shapes:
-        packed ``(V, ceil(n / 8))`` uint8, logits ``(rows, n)``.
+    Args:
+        packed: Codewords ``(V, ceil(n / 8))`` uint8.
+        logits: Bit logits ``(rows, n)``.
+        places: What `table_places` gives for `packed`; making it takes as long as a few rows' scores.
     """
     groups = packed.shape[-1]
     if not len(logits):  # embedding_bag takes no table without columns
@@ -32,9 +43,7 @@ def codeword_scores(packed: Tensor, logits: Tensor) -> Iterator[tuple[int, Tenso
         table = torch.einsum("rgj,pj->gpr", by_byte, byte_signs(logits.dtype, logits.device)).flatten(0, 1)
     # [groups * 256, rows]; of a single row einsum leaves strides that keep embedding_bag from its fast path
     table = table.clone(memory_format=torch.contiguous_format)
-    offsets = torch.arange(0, groups * 256, 256, dtype=torch.int32, device=packed.device)
-    for start in range(0, len(packed), BLOCK):
-        block = packed[start : start + BLOCK].int() + offsets
+    for start, block in table_places(packed) if places is None else places:
         yield start, embedding_bag(block, table, mode="sum")
 
 

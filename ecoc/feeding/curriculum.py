@@ -79,7 +79,7 @@ class CurriculumMixture(Policy):
         code = mixed_code(head, hidden, target, self.chosen(truth, generator))
         if self.by_code:
             assert isinstance(head, ECOC)
-            return embedding.of_code(code), changed_codes(head, code, truth)  # type: ignore[attr-defined]
+            return embedding.of_code(code), changed_codes(head, code, target, truth)  # type: ignore[attr-defined]
         tokens = head.token_of(code)  # type: ignore[operator]
         return embedding(tokens), tokens != truth
 

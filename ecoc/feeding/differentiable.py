@@ -50,7 +50,7 @@ class DifferentiableMixture(CurriculumMixture):
         thresholds: str | Tensor | Sequence[float] = "equal",
         straight_through: bool = False,
         classes: int = 4,
-        words: int = 8,
+        words: int = 4,
     ) -> None:
         super().__init__(head, embedding, schedule, temperature, thresholds=thresholds)
         self.straight_through = straight_through
@@ -75,7 +75,7 @@ class DifferentiableMixture(CurriculumMixture):
         target, choose = head.code_of(truth), self.chosen(truth, generator)
         sample = binary_concrete(head.bit_log_odds(hidden), self.temperature, self.straight_through, generator)
         code = torch.where(choose, sample, target.to(sample.dtype))
-        return embedding.of_code(code), changed_codes(head, code, truth)  # type: ignore[attr-defined]
+        return embedding.of_code(code), changed_codes(head, code, target, truth)  # type: ignore[attr-defined]
 
     def _mixed_path(
         self,
@@ -87,14 +87,14 @@ class DifferentiableMixture(CurriculumMixture):
     ) -> tuple[Tensor, Tensor]:
         target_class, target_word = head.code_of(truth).unbind(-1)
         own_class, own_word = self.chosen(truth, generator).unbind(-1)
-        first = head.latent_logits(hidden)[:, 0, : head.classes]
-        weights, classes = self._relaxed(first, min(self.classes, head.classes), generator)  # [N, c]
+        weights, classes = self._relaxed(
+            head.class_logits(hidden), min(self.classes, head.classes), generator
+        )  # [N, c]
         alone = F.one_hot(torch.zeros_like(truth), weights.shape[1]).to(weights.dtype)
         weights = torch.where(own_class.unsqueeze(1), weights, alone)
         classes = torch.where(own_class.unsqueeze(1), classes, target_class.unsqueeze(1))
         paths = classes.shape[1]
-        code = torch.stack([classes.flatten(), torch.zeros_like(classes.flatten())], -1)
-        second = head.latent_logits(hidden.repeat_interleave(paths, 0), code)[:, 1, : head.size]
+        second = head.word_logits(hidden.repeat_interleave(paths, 0), classes.flatten())
         word_weights, words = self._relaxed(second, min(self.words, head.size), generator)  # [N c, w]
         alone = F.one_hot(torch.zeros(len(words), dtype=torch.long, device=words.device), words.shape[1])
         # in a class that is not the target's, the target has no word

@@ -130,13 +130,13 @@ def takes_codes(head: Head, embedding: InputEmbedding) -> bool:
     return isinstance(head, ECOC) and packed is not None and torch.equal(packed.cpu(), head.codebook.packed.cpu())
 
 
-def changed_codes(head: ECOC, code: Tensor, truth: Tensor) -> Tensor:
+def changed_codes(head: ECOC, code: Tensor, target: Tensor, truth: Tensor) -> Tensor:
     """Which codes ``(N, n)``, bool or from 0 to 1, are not the target's: by their bits, or for span codes, of which a
     token has many, by their owner."""
     hard = code > 0.5
     if head.objective.startswith("span-"):
         return head.token_of(hard) != truth
-    return (hard != head.code_of(truth)).any(-1)
+    return (hard != target).any(-1)
 
 
 def best_token(head: Head, hidden: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ class SoftScheduledSampling(Policy):
             assert isinstance(head, ECOC)
             code = head.expected_code(own, self.temperature, self.candidates)
             predicted = embedding.of_code(code)  # type: ignore[attr-defined]
-            differs = changed_codes(head, code, truth[choose])
+            differs = changed_codes(head, code, head.code_of(truth[choose]), truth[choose])
         else:
             log_probs, ids = (
                 head.candidates(own, self.candidates)

@@ -65,7 +65,7 @@ class SoftCurriculumMixture(CurriculumMixture):
         choose = self.chosen(truth, generator)
         code = torch.where(choose, code, target.to(code.dtype))
         hard = torch.where(choose, log_odds > 0, target)
-        return embedding.of_code(code), changed_codes(head, hard, truth)  # type: ignore[attr-defined]
+        return embedding.of_code(code), changed_codes(head, hard, target, truth)  # type: ignore[attr-defined]
 
 
 def soft_codes(log_odds: Tensor, flips: int, temperature: Tensor | float) -> Tensor:

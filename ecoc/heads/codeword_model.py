@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from ecoc.codes import Codebook, unpack, unpack_signs
-from ecoc.codes.search import ROWS, codeword_scores
+from ecoc.codes.search import BLOCK, ROWS, codeword_scores, table_places
 from ecoc.heads.head import log_unigram
 from ecoc.heads.proposal import Proposal
 
@@ -80,7 +80,7 @@ class CodewordModel(nn.Module):
     def log_prob(self, logits: Tensor) -> Tensor:
         """Log probability of every token, ``(N, V)``."""
         scaled, beta = self._scaled(logits)
-        rows = [torch.cat([scores for _, scores in self._blocks(part, beta)]).T for part in scaled.split(ROWS)]
+        rows = [torch.cat([scores for _, scores in blocks]).T for blocks in self._parts(scaled, beta)]
         return torch.cat(rows).log_softmax(-1)
 
     def nll(self, logits: Tensor, target: Tensor) -> Tensor:
@@ -90,17 +90,14 @@ class CodewordModel(nn.Module):
 
     def topk(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The k best tokens, holding one block of V at a time."""
-        scaled, beta = self._scaled(logits)
-        parts = [self._best_of_blocks(part, beta, k) for part in scaled.split(ROWS)]
-        values = torch.cat([values for values, _ in parts])
-        return values, torch.cat([ids for _, ids in parts])
+        return self._best(*self._scaled(logits), k)
 
     def predict(self, logits: Tensor) -> Tensor:
         """The best token; unlike :meth:`topk` it needs no normaliser."""
         scaled, beta = self._scaled(logits)
         winners = []
-        for part in scaled.split(ROWS):
-            best = [(scores.max(0), start) for start, scores in self._blocks(part, beta)]
+        for blocks in self._parts(scaled, beta):
+            best = [(scores.max(0), start) for start, scores in blocks]
             block = torch.stack([top.values for top, _ in best]).argmax(0, keepdim=True)
             winners.append(torch.stack([top.indices + start for top, start in best]).gather(0, block).squeeze(0))
         return torch.cat(winners)
@@ -137,7 +134,7 @@ class CodewordModel(nn.Module):
         signs ``(N, k, n)`` of their codewords."""
         scaled, beta = self._scaled(logits)
         with torch.no_grad():
-            ids = torch.cat([self._best_of_blocks(part, beta, k, normalised=False)[1] for part in scaled.split(ROWS)])
+            _, ids = self._best(scaled, beta, k, normalised=False)
         signs = unpack_signs(self.packed[ids], self.bits, scaled.dtype)
         with torch.autocast(logits.device.type, enabled=False):  # scores differ by more than bf16 tells apart
             scores = (signs @ scaled.unsqueeze(-1)).squeeze(-1) + beta * self.log_prior[ids].to(scaled.dtype)
@@ -149,38 +146,79 @@ class CodewordModel(nn.Module):
         with torch.no_grad():
             draws, best = self.proposal(), self.predict(logits)
         signs, own = (unpack_signs(self.packed[ids], self.bits, logits.dtype) for ids in (draws, best))
-        with torch.autocast(logits.device.type, enabled=False):
-            terms = torch.addmm(self.proposal.log_weight.to(logits.dtype), scaled, signs.T)
-            terms = terms.masked_fill(draws == best.unsqueeze(1), -torch.inf)
-            weights = torch.cat([self._score(scaled, best, 1.0).unsqueeze(1), terms], 1).softmax(-1)
-            return weights[:, :1] * own + weights[:, 1:] @ signs
+        log_weight, prior = (x.to(logits.dtype) for x in (self.proposal.log_weight, self.log_prior[best]))
+        mean: Tensor = _MeanSigns.apply(scaled, own, prior, signs, log_weight, draws == best.unsqueeze(1))
+        return mean
 
-    def _blocks(self, scaled: Tensor, beta: Tensor | float) -> Iterator[tuple[int, Tensor]]:
-        """Unnormalised log probabilities ``(tokens, rows)`` of a block of tokens after the other."""
+    def _parts(self, scaled: Tensor, beta: Tensor | float) -> Iterator[Iterator[tuple[int, Tensor]]]:
+        """For a few rows after the other: unnormalised log probabilities ``(tokens, rows)`` of a block of tokens after
+        the other."""
         prior = beta * self.log_prior.to(scaled.dtype).unsqueeze(1)
-        for start, scores in codeword_scores(self.packed, scaled):
-            yield start, scores + prior[start : start + len(scores)]
+        one_block = len(self.packed) <= BLOCK  # of more, the places would take 4 times the codebook's memory
+        places = [*table_places(self.packed)] if one_block and len(scaled) > ROWS else None
+        for part in scaled.split(ROWS):
+            blocks = codeword_scores(self.packed, part, places)
+            yield ((start, scores.add_(prior[start : start + len(scores)])) for start, scores in blocks)
 
     def _log_normaliser(self, scaled: Tensor, beta: Tensor | float) -> Tensor:
         parts = [
-            torch.stack([scores.logsumexp(0) for _, scores in self._blocks(part, beta)]).logsumexp(0)
-            for part in scaled.split(ROWS)
+            torch.stack([scores.logsumexp(0) for _, scores in blocks]).logsumexp(0)
+            for blocks in self._parts(scaled, beta)
         ]
         return torch.cat(parts)
 
-    def _best_of_blocks(
-        self, scaled: Tensor, beta: Tensor | float, k: int, normalised: bool = True
-    ) -> tuple[Tensor, Tensor]:
-        values, ids, log_sums = [], [], []
-        for start, scores in self._blocks(scaled, beta):
-            best, place = scores.topk(min(k, len(scores)), dim=0)
-            values.append(best)
-            ids.append(place + start)
-            if normalised:
-                log_sums.append(scores.logsumexp(0))
-        best, place = torch.cat(values).topk(k, dim=0)
-        best = best - torch.stack(log_sums).logsumexp(0) if normalised else best
-        return best.T, torch.cat(ids).gather(0, place).T
+    def _best(self, scaled: Tensor, beta: Tensor | float, k: int, normalised: bool = True) -> tuple[Tensor, Tensor]:
+        """Scores ``(N, k)`` of the best tokens of each row, if normalised their log probabilities, and the tokens."""
+        parts = [_best_of_blocks(blocks, k, normalised) for blocks in self._parts(scaled, beta)]
+        return torch.cat([values for values, _ in parts]), torch.cat([ids for _, ids in parts])
+
+
+class _MeanSigns(torch.autograd.Function):
+    """Mean signs ``(rows, n)`` under softmax scores of each row's own codeword and of the drawn ones it is not.
+
+    As :class:`_LogSum` it holds one rows x N matrix, and its gradient is the covariance of the signs.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, scaled: Tensor, own: Tensor, prior: Tensor, signs: Tensor, log_weight: Tensor, same: Tensor
+    ) -> Tensor:
+        with torch.autocast(scaled.device.type, enabled=False):
+            shares = torch.addmm(log_weight, scaled, signs.T).masked_fill_(same, -torch.inf)  # [rows, N]
+            mine = torch.einsum("rn,rn->r", own, scaled) + prior
+            top = torch.maximum(shares.amax(1), mine)
+            shares.sub_(top.unsqueeze(1)).exp_()
+            mine = (mine - top).exp_()
+            total = shares.sum(1).add_(mine)
+            shares.div_(total.unsqueeze(1))
+            mine.div_(total)
+            mean = torch.addmm(own * mine.unsqueeze(1), shares, signs)
+        ctx.save_for_backward(shares, mine, own, signs, mean)
+        return mean
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+        shares, mine, own, signs, mean = ctx.saved_tensors
+        with torch.autocast(shares.device.type, enabled=False):
+            centre = torch.einsum("rn,rn->r", gradient, mean)
+            by_mine = mine * (torch.einsum("rn,rn->r", gradient, own) - centre)
+            by_drawn = torch.addmm(-centre.unsqueeze(1), gradient, signs.T).mul_(shares)
+            by_scaled = torch.addmm(own * by_mine.unsqueeze(1), by_drawn, signs)
+        return by_scaled, None, None, None, None, None
+
+
+def _best_of_blocks(blocks: Iterator[tuple[int, Tensor]], k: int, normalised: bool) -> tuple[Tensor, Tensor]:
+    values, ids, log_sums = [], [], []
+    for start, scores in blocks:
+        best, place = scores.topk(min(k, len(scores)), dim=0)
+        values.append(best)
+        ids.append(place + start)
+        if normalised:
+            log_sums.append(scores.logsumexp(0))
+    best, place = torch.cat(values).topk(k, dim=0)
+    best = best - torch.stack(log_sums).logsumexp(0) if normalised else best
+    return best.T, torch.cat(ids).gather(0, place).T
 
 
 class _LogSum(torch.autograd.Function):

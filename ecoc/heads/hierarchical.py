@@ -83,7 +83,8 @@ class HierarchicalSoftmax(Head):
             self.class_bias.copy_(share.logsumexp(-1))
             self.word_bias.copy_(share.nan_to_num(neginf=0.0))
 
-    def _class_scores(self, hidden: Tensor) -> Tensor:
+    def class_logits(self, hidden: Tensor) -> Tensor:
+        """Scores ``(..., C)`` of the classes, before they are normalised."""
         return at_least_float32(F.linear(hidden, self.class_weight, self.class_bias))
 
     def _word_scores(self, products: Tensor, classes: Tensor) -> Tensor:
@@ -92,8 +93,8 @@ class HierarchicalSoftmax(Head):
         places = classes.unsqueeze(-1) * self.size + torch.arange(self.size, device=classes.device)
         return at_least_float32(scores).masked_fill(places >= self.vocab_size, -torch.inf)
 
-    def _scores_in(self, hidden: Tensor, classes: Tensor) -> Tensor:
-        """Scores ``(N, size)`` of each row in its own class."""
+    def word_logits(self, hidden: Tensor, classes: Tensor) -> Tensor:
+        """Scores ``(N, size)`` of the words in a class for each row ``(N, H)``, not normalised; -inf for no word."""
         order = classes.argsort()
         sizes = classes.bincount(minlength=self.classes).tolist()
         groups = zip(hidden[order].split(sizes), self.word_weight.unbind(0), strict=True)
@@ -104,14 +105,14 @@ class HierarchicalSoftmax(Head):
 
     def _nll(self, hidden: Tensor, target: Tensor) -> Tensor:
         classes, within = self.code_of(target).unbind(-1)
-        class_loss = F.cross_entropy(self._class_scores(hidden), classes, reduction="none")
-        return class_loss + F.cross_entropy(self._scores_in(hidden, classes), within, reduction="none")
+        class_loss = F.cross_entropy(self.class_logits(hidden), classes, reduction="none")
+        return class_loss + F.cross_entropy(self.word_logits(hidden, classes), within, reduction="none")
 
     def _log_prob(self, hidden: Tensor) -> Tensor:
         products = F.linear(hidden, self.word_weight.flatten(0, 1)).unflatten(-1, (self.classes, self.size))
         everyone = torch.arange(self.classes, device=hidden.device)
         words = self._word_scores(products, everyone).log_softmax(-1)
-        log_probs = self._class_scores(hidden).log_softmax(-1).unsqueeze(-1) + words
+        log_probs = self.class_logits(hidden).log_softmax(-1).unsqueeze(-1) + words
         return log_probs.flatten(1)[:, self.place]
 
     def code_of(self, target: Tensor) -> Tensor:
@@ -136,18 +137,18 @@ class HierarchicalSoftmax(Head):
         """The path of `code` ``(..., 2)``, but the best choice where `own`, bool ``(..., 2)``; in another class than
         that of `code`, always the best word."""
         rows, wanted, own = self._rows(hidden), code.reshape(-1, 2), own.reshape(-1, 2)
-        classes = torch.where(own[:, 0], self._class_scores(rows).argmax(-1), wanted[:, 0])
+        classes = torch.where(own[:, 0], self.class_logits(rows).argmax(-1), wanted[:, 0])
         by_itself = own[:, 1] | (classes != wanted[:, 0])
-        words = torch.where(by_itself, self._scores_in(rows, classes).argmax(-1), wanted[:, 1])
+        words = torch.where(by_itself, self.word_logits(rows, classes).argmax(-1), wanted[:, 1])
         return torch.stack([classes, words], -1).view(code.shape)
 
     def latent_logits(self, hidden: Tensor, code: Tensor | None = None) -> Tensor:
         """Logits of both choices, ``(..., 2, max(C, size))`` filled up with -inf; the second in the class of `code`,
         by default the most probable class."""
         rows = self._rows(hidden)
-        class_scores = self._class_scores(rows)
+        class_scores = self.class_logits(rows)
         classes = class_scores.argmax(-1) if code is None else code[..., 0].reshape(-1)
-        both = [class_scores, self._scores_in(rows, classes)]
+        both = [class_scores, self.word_logits(rows, classes)]
         width = max(self.classes, self.size)
         filled = [F.pad(scores, (0, width - scores.shape[-1]), value=-torch.inf) for scores in both]
         return torch.stack(filled, 1).view(*hidden.shape[:-1], 2, width)
