@@ -38,11 +38,9 @@ def codeword_scores(
     if not len(logits):  # embedding_bag takes no table without columns
         yield 0, logits.new_empty(len(packed), 0)
         return
-    by_byte = pad(logits, (0, groups * 8 - logits.shape[-1])).unflatten(-1, (groups, 8))
+    by_byte = pad(logits, (0, groups * 8 - logits.shape[-1])).T.reshape(groups, 8, -1)
     with torch.autocast(logits.device.type, enabled=False):  # in bf16 a token's score would differ from its own here
-        table = torch.einsum("rgj,pj->gpr", by_byte, byte_signs(logits.dtype, logits.device)).flatten(0, 1)
-    # [groups * 256, rows]; of a single row einsum leaves strides that keep embedding_bag from its fast path
-    table = table.clone(memory_format=torch.contiguous_format)
+        table = (byte_signs(logits.dtype, logits.device) @ by_byte).flatten(0, 1)  # [groups * 256, rows]
     for start, block in table_places(packed) if places is None else places:
         yield start, embedding_bag(block, table, mode="sum")
 
