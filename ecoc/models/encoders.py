@@ -62,8 +62,8 @@ class SmallCNN(nn.Module):
 class UnitLinear(nn.Linear):
     r"""A linear map with weights of variance 1, :math:`W x / \sqrt d + b`, as in a code embedding.
 
-    A step of Adam moves all weights alike, and so the sum over hundreds of inputs far: with weights of variance 1 / d,
-    the usual start, the image drowned the words, and two-layer decoders learned to look away from it.
+    A step of Adam moves all weights alike, and so the sum over hundreds of inputs far. Divided by the root of their
+    number, it moves as an embedding does.
     """
 
     def reset_parameters(self) -> None:
