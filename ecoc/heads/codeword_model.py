@@ -18,9 +18,11 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from ecoc.codes import Codebook, unpack, unpack_signs
-from ecoc.codes.search import BLOCK, ROWS, codeword_scores, table_places
+from ecoc.codes.search import BLOCK, ROWS, codeword_scores, largest, table_places
 from ecoc.heads.head import log_unigram
 from ecoc.heads.proposal import Proposal
+
+MEAN_SAMPLES = 256  # sampled tokens behind a mean codeword: beside the best token they say little
 
 
 class CodewordModel(nn.Module):
@@ -47,7 +49,9 @@ class CodewordModel(nn.Module):
         self.register_buffer("log_prior", log_prior.float())
         self.register_buffer("mean_sign", _mean_sign(codebook), persistent=False)
         if objective == "likelihood":
-            self.proposal = Proposal(log_prior, codebook.vocab_size if samples is None else samples)
+            samples = codebook.vocab_size if samples is None else samples
+            self.proposal = Proposal(log_prior, samples)
+            self.small_proposal = Proposal(log_prior, min(samples, MEAN_SAMPLES))
         else:
             # BCE's own posterior over the codebook: c . z = s . z / 2 + const, and no prior
             self.register_buffer("calibration", torch.tensor([0.5, 0.0]))
@@ -94,13 +98,7 @@ class CodewordModel(nn.Module):
 
     def predict(self, logits: Tensor) -> Tensor:
         """The best token; unlike :meth:`topk` it needs no normaliser."""
-        scaled, beta = self._scaled(logits)
-        winners = []
-        for blocks in self._parts(scaled, beta):
-            best = [(scores.max(0), start) for start, scores in blocks]
-            block = torch.stack([top.values for top, _ in best]).argmax(0, keepdim=True)
-            winners.append(torch.stack([top.indices + start for top, start in best]).gather(0, block).squeeze(0))
-        return torch.cat(winners)
+        return self._best(*self._scaled(logits), 1, normalised=False)[1].squeeze(1)
 
     def calibrate(self, logits: Tensor, target: Tensor) -> None:
         """Fit alpha and beta of `bits` to minimise nll on held-out rows; a convex problem in two numbers."""
@@ -141,12 +139,12 @@ class CodewordModel(nn.Module):
         return ids, scores.log_softmax(-1), signs
 
     def expected_signs(self, logits: Tensor) -> Tensor:
-        """Mean signs ``(N, n)`` under the likelihood's distribution over each row's best token and the drawn ones."""
+        """Mean signs ``(N, n)`` under the likelihood's distribution over each row's best token and some drawn ones."""
         scaled = logits / math.sqrt(self.bits)
         with torch.no_grad():
-            draws, best = self.proposal(), self.predict(logits)
+            draws, best = self.small_proposal(), self.predict(logits)
         signs, own = (unpack_signs(self.packed[ids], self.bits, logits.dtype) for ids in (draws, best))
-        log_weight, prior = (x.to(logits.dtype) for x in (self.proposal.log_weight, self.log_prior[best]))
+        log_weight, prior = (x.to(logits.dtype) for x in (self.small_proposal.log_weight, self.log_prior[best]))
         mean: Tensor = _MeanSigns.apply(scaled, own, prior, signs, log_weight, draws == best.unsqueeze(1))
         return mean
 
@@ -211,11 +209,11 @@ class _MeanSigns(torch.autograd.Function):
 def _best_of_blocks(blocks: Iterator[tuple[int, Tensor]], k: int, normalised: bool) -> tuple[Tensor, Tensor]:
     values, ids, log_sums = [], [], []
     for start, scores in blocks:
-        best, place = scores.topk(min(k, len(scores)), dim=0)
+        best, place = largest(scores, min(k, len(scores)))
         values.append(best)
         ids.append(place + start)
         if normalised:
-            log_sums.append(scores.logsumexp(0))
+            log_sums.append(scores.sub_(best[0]).exp_().sum(0).log_().add_(best[0]))
     best, place = torch.cat(values).topk(k, dim=0)
     best = best - torch.stack(log_sums).logsumexp(0) if normalised else best
     return best.T, torch.cat(ids).gather(0, place).T

@@ -247,15 +247,15 @@ def test_bit_log_odds_of_likelihood_are_those_of_its_distribution() -> None:
 def test_bit_log_odds_from_few_draws_are_those_of_best_token_and_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     head = ECOC(H, V, COUNTS, bits=12, samples=8).double()
-    draws = head.model.proposal()
-    monkeypatch.setattr(head.model.proposal, "forward", lambda: draws)
+    draws = head.model.small_proposal()
+    monkeypatch.setattr(head.model.small_proposal, "forward", lambda: draws)
     hidden = 6.0 * torch.randn(40, H, dtype=torch.float64)
     log_prob, code, best = head.log_prob(hidden), head.code_of(torch.arange(V)).double(), head.predict(hidden)
     assert set(best.tolist()) - set(draws.tolist()) and set(best.tolist()) & set(draws.tolist())
     for row, token in enumerate(best.tolist()):
         # each draw stands for exp(log_weight) / u(w) tokens like it, the best for itself
         mass = {token: log_prob[row, token].exp()}
-        for draw, log_weight in zip(draws.tolist(), head.model.proposal.log_weight.double(), strict=True):
+        for draw, log_weight in zip(draws.tolist(), head.model.small_proposal.log_weight.double(), strict=True):
             if draw != token:
                 share = (log_prob[row, draw] + log_weight - head.model.log_prior[draw].double()).exp()
                 mass[draw] = mass.get(draw, 0.0) + share
