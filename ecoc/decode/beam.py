@@ -44,8 +44,8 @@ def search(
 ) -> list[list[Beam]]:
     """The `width` best sentences for each row, best first; the first is never worse than that of a greedy search.
 
-    Rows whose search is over take no more part; a beam that ends makes room for the next best one that goes on. Where
-    better beginnings have pushed the greedy sentence out of the beam, it is searched for by itself.
+    A beam that ends makes room for the next best one that goes on; one that cannot be among the `width` best any more
+    takes no more part. Where better beginnings push the greedy sentence out of the beam, it goes on beside it.
 
     Args:
         decoder: The model, in evaluation mode.
@@ -57,69 +57,65 @@ def search(
         length_power: A beam's score is its log probability over its length to this power: 0 for the plain one.
         banned: Ids never to choose, such as that of ``<unk>``.
     """
-    vocab, batch = decoder.head.vocab_size, len(hidden)
+    vocab, batch, device = decoder.head.vocab_size, len(hidden), hidden.device
     # one more than the width, and the banned: if those and the end are among them there are still enough to go on with
     looked_at = min(width + 1 + (0 if banned is None else len(banned)), vocab)
-    items = torch.arange(batch, device=hidden.device)  # which searches still go on
-    total = hidden.new_zeros(batch, 1)
-    sequences = torch.empty(batch, 1, 0, dtype=torch.long, device=hidden.device)
+    items = torch.arange(batch, device=device)  # which searches still go on
+    total = hidden.new_zeros(batch, 2)  # [items, beams + 1] the last: the greedy sentence where no beam holds it
+    total[:, -1] = -torch.inf  # takes no part
+    greedy = torch.zeros_like(items)  # which of them holds the greedy sentence
+    sequences = torch.empty(batch, 0, dtype=torch.long, device=device)  # of all that take part, as `hidden` and `state`
     finished: list[list[Beam]] = [[] for _ in range(batch)]
-    greedy = torch.zeros_like(items)  # which beam holds the greedy sentence so far; -1 for none
-    lost: list[int] = []
-    first = hidden, state
     for length in range(1, steps + 1):
-        log_probs, ids = decoder.head.topk(hidden, looked_at)
+        going = total > -torch.inf
+        row_of = going.flatten().cumsum(0).view_as(total) - 1
+        found, words = decoder.head.topk(hidden, looked_at)
+        log_probs = found.new_full((*total.shape, looked_at), -torch.inf)
+        ids = words.new_zeros(log_probs.shape)
+        log_probs[going], ids[going] = found, words
         if banned is not None:
-            log_probs = log_probs.masked_fill(torch.isin(ids, banned.to(ids.device)), -torch.inf)
-        candidates = (total.flatten().unsqueeze(1) + log_probs).view(len(items), -1)
-        best, order = candidates.topk(min(2 * width, candidates.shape[1]))  # each beam ends once: enough go on
-        origin, token = order // looked_at, ids.view(len(items), -1).gather(1, order)
+            log_probs.masked_fill_(torch.isin(ids, banned.to(device)), -torch.inf)
+        candidates = total.unsqueeze(-1) + log_probs
+        best, order = candidates[:, :-1].flatten(1).topk(min(2 * width, candidates[0, :-1].numel()))  # enough go on
+        own, word = candidates[torch.arange(len(items), device=device), greedy].max(-1)
+        greedy_place = (greedy * looked_at + word).unsqueeze(1)
+        is_greedy = order == greedy_place
+        best, order = torch.cat([best, own.unsqueeze(1)], 1), torch.cat([order, greedy_place], 1)
+        origin, token = row_of.gather(1, order // looked_at), ids.flatten(1).gather(1, order)
         ends = torch.full_like(token, length == steps, dtype=torch.bool)
         if end is not None:
             ends |= token == end
-        for row, place in (ends & best.isfinite())[:, :width].nonzero().tolist():
-            words = [*sequences[row, origin[row, place]].tolist(), int(token[row, place])]
+        ending = ends & best.isfinite()
+        ending[:, width:-1] = False
+        ending[:, -1] &= ~is_greedy[:, :width].any(1)
+        for row, place in ending.nonzero().tolist():
+            sentence = [*sequences[origin[row, place]].tolist(), int(token[row, place])]
             log_prob = float(best[row, place])
-            finished[int(items[row])].append(Beam(words, log_prob, log_prob / length**length_power))
-        follows = order == _greedy_places(log_probs.view(len(items), -1, looked_at), greedy).unsqueeze(1)
-        ended = (follows & ends)[:, :width].any(1)
-        total, place = best.masked_fill(ends, -torch.inf).topk(min(width, best.shape[1]))
-        origin, token, follows = origin.gather(1, place), token.gather(1, place), (follows & ~ends).gather(1, place)
-        lost += items[(greedy >= 0) & ~ended & ~follows.any(1)].tolist()
-        greedy = torch.where(follows.any(1), follows.long().argmax(1), -1)
-        going = _going(finished, items.tolist(), total[:, 0].tolist(), width, steps**length_power)
-        if not going:
+            finished[int(items[row])].append(Beam(sentence, log_prob, log_prob / length**length_power))
+        best = best.masked_fill(ends, -torch.inf)
+        total, place = best[:, :-1].topk(min(width, best.shape[1] - 1))
+        follows = is_greedy.gather(1, place) & (total > -torch.inf)
+        greedy = torch.where(follows.any(1), follows.long().argmax(1), total.shape[1])
+        alone = best[:, -1:].masked_fill(follows.any(1, keepdim=True), -torch.inf)
+        total = torch.cat([total, alone], 1)
+        place = torch.cat([place, torch.full_like(place[:, :1], best.shape[1] - 1)], 1)
+        # a log probability only falls, and is divided by at most this
+        hopeless = total / steps**length_power <= _worst(finished, items, width).to(total).unsqueeze(1)
+        total = total.masked_fill(hopeless, -torch.inf)
+        on = total > -torch.inf
+        if not on.any():
             break
-        kept = torch.tensor(going, device=hidden.device)
-        rows = (kept.unsqueeze(1) * sequences.shape[1] + origin[kept]).flatten()
-        sequences = sequences.flatten(0, 1)[rows].view(len(kept), origin.shape[1], length - 1)
-        sequences = torch.cat([sequences, token[kept].unsqueeze(-1)], -1)
+        rows, tokens, kept = origin.gather(1, place)[on], token.gather(1, place)[on], on.any(1)
+        sequences = torch.cat([sequences[rows], tokens.unsqueeze(1)], 1)
         items, total, greedy = items[kept], total[kept], greedy[kept]
-        hidden, state = decoder.advance(token[kept].flatten(), decoder.select(state, rows))
-    if lost and width > 1:
-        hidden, state = first[0][lost], decoder.select(first[1], torch.tensor(lost, device=first[0].device))
-        alone = search(decoder, hidden, state, steps, 1, end, length_power, banned)
-        for item, beams in zip(lost, alone, strict=True):
-            known = [beam.tokens for beam in finished[item]]
-            finished[item] += [beam for beam in beams if beam.tokens not in known]
+        hidden, state = decoder.advance(tokens, decoder.select(state, rows))
     return [sorted(beams, key=lambda beam: -beam.score)[:width] for beams in finished]
 
 
-def _greedy_places(log_probs: Tensor, greedy: Tensor) -> Tensor:
-    """Place of the greedy sentence's next word among all candidates ``(items, beams, tokens)`` of a row, or -1."""
-    beam = greedy.clamp(min=0)
-    best = log_probs[torch.arange(len(beam), device=beam.device), beam].argmax(-1)
-    return torch.where(greedy >= 0, beam * log_probs.shape[-1] + best, -1)
-
-
-def _going(finished: list[list[Beam]], items: list[int], best: list[float], width: int, longest: float) -> list[int]:
-    """Rows whose search goes on: the best unfinished beam could still overtake one of the `width` finished ones.
-
-    A log probability only falls, and is divided by at most `longest`.
-    """
-    rows = []
-    for row, (item, log_prob) in enumerate(zip(items, best, strict=True)):
+def _worst(finished: list[list[Beam]], items: Tensor, width: int) -> Tensor:
+    """Score that a beam must beat to be among the `width` best of its item, ``(items,)``; -inf while there is room."""
+    scores = []
+    for item in items.tolist():
         ends = finished[item] = sorted(finished[item], key=lambda beam: -beam.score)[:width]
-        if log_prob > -torch.inf and (len(ends) < width or ends[-1].score < log_prob / longest):
-            rows.append(row)
-    return rows
+        scores.append(ends[-1].score if len(ends) == width else -torch.inf)
+    return torch.tensor(scores, dtype=torch.float64)

@@ -119,3 +119,52 @@ def test_the_best_sentence_is_never_worse_than_the_greedy_one(power: float, bann
         for prompt, beams in zip(prompts, found, strict=True):
             assert beams[0].score >= greedy_score(model, prompt, 6, power, banned) - 1e-9
             assert len({tuple(beam.tokens) for beam in beams}) == len(beams) <= 2
+
+
+def plain_beam(
+    model: LanguageModel, prompt: Tensor, steps: int, width: int, power: float
+) -> tuple[list[tuple[float, list[int]]], int]:
+    """The textbook's search, all beams to the last step, and how many beams were moved along."""
+    beams, ends, moved = [(0.0, list[int]())], list[tuple[float, list[int]]](), 0
+    for length in range(1, steps + 1):
+        grown = []
+        for total, words in beams:
+            log_probs = model.head.log_prob(model.hidden(torch.tensor([[*prompt.tolist(), *words]]))[0][0, -1])
+            grown += [(total + float(value), [*words, word]) for word, value in enumerate(log_probs)]
+        grown.sort(reverse=True)
+        ends += [
+            (total / length**power, words) for total, words in grown[:width] if words[-1] == END or length == steps
+        ]
+        beams = [(total, words) for total, words in grown[: 2 * width] if words[-1] != END][:width]
+        moved += len(beams)
+    return sorted(ends, reverse=True)[:width], moved
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("power", [0.0, 0.7])
+def test_dropped_beams_would_not_have_been_among_the_best(power: float) -> None:
+    moved = plain_moved = 0
+    for seed in range(25):
+        model = small_model(seed, 8)
+        prompts = torch.randint(8, (4, 2), generator=torch.Generator().manual_seed(seed))
+        hidden, state = read(model, prompts)
+        advance = model.advance
+
+        def counted(tokens: Tensor, state: object, advance=advance) -> object:
+            nonlocal moved
+            moved += len(tokens)
+            return advance(tokens, state)
+
+        model.advance = counted
+        for prompt, beams in zip(prompts, search(model, hidden, state, 7, 3, END, power), strict=True):
+            wanted, all_moved = plain_beam(model, prompt, 7, 3, power)
+            plain_moved += all_moved
+            greedy = [beam.tokens for beam in beams if beam.tokens not in [words for _, words in wanted]]
+            assert len(greedy) <= 1  # which went on beside the beam
+            kept = [words for _, words in wanted][: 3 - len(greedy)]
+            assert [beam.tokens for beam in beams if beam.tokens not in greedy] == kept
+            if greedy:
+                assert beams[0].score >= wanted[0][0] - 1e-9
+                score = greedy_score(model, prompt, 7, power, [])
+                assert score == pytest.approx(next(beam.score for beam in beams if beam.tokens in greedy))
+    assert moved < (0.77 if power == 0.0 else 0.853) * plain_moved  # to drop whole searches alone leaves more
