@@ -7,17 +7,14 @@ of the size of Penn Treebank, for every policy and head that go together, in two
 is at probability 0.5, and its steps are taken in turn with those of teacher forcing.
 """
 
-import argparse
-import json
 from functools import partial
-from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.measure import side_by_side
+from benchmarks.measure import parser, show, side_by_side
 from ecoc import codes, feeding, heads
 from ecoc.models import CodeEmbedding, LanguageModel, TokenEmbedding, VariationalLSTM
 
@@ -76,21 +73,13 @@ def table(rows: list[dict]) -> Table:
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description="Cost of feeding policies next to teacher forcing, in one run.")
-    parser.add_argument("--head", action="append", choices=CASES, help="head; may be given several times (all)")
-    parser.add_argument("--repeats", type=int, default=5, help="steps to take the median of (default: 5)")
-    parser.add_argument("--threads", type=int, help="CPU threads (default: all)")
-    parser.add_argument("--json", type=Path, help="also write the numbers here")
-    given = parser.parse_args()
-    if given.threads:
-        torch.set_num_threads(given.threads)
+    given = parser("Cost of feeding policies next to teacher forcing, in one run.", CASES).parse_args()
+    torch.set_num_threads(given.threads)
     chosen = given.head or [*CASES]
     with Progress(console=Console(stderr=True)) as progress:
         progress.add_task("measuring", total=sum(2 * len(CASES[head]) for head in chosen))
         rows = [row for head in chosen for row in measure(head, given.repeats, progress)]
-    Console().print(table(rows))
-    if given.json:
-        given.json.write_text(json.dumps({"threads": torch.get_num_threads(), "rows": rows}, indent=1) + "\n")
+    show(rows, table(rows), given.json)
 
 
 if __name__ == "__main__":

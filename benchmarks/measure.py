@@ -1,18 +1,39 @@
-"""How time and memory of one call are measured."""
+"""How time and memory of one call are measured, and the command line of benchmarks that compare two."""
 
+import argparse
 import json
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # before torch is loaded: its profiler talks on every start
 
+import torch
+from rich.console import Console
+from rich.table import Table
 from torch.profiler import ProfilerActivity, profile
 
 Call = Callable[[], object]
+
+
+def parser(description: str, heads: Iterable[str]) -> argparse.ArgumentParser:
+    """Options of a benchmark over heads."""
+    result = argparse.ArgumentParser(description=description)
+    result.add_argument("--head", action="append", choices=[*heads], help="head; may be given several times (all)")
+    result.add_argument("--repeats", type=int, default=5, help="turns to take the median of (default: 5)")
+    result.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads (default: all)")
+    result.add_argument("--json", type=Path, help="also write the numbers here")
+    return result
+
+
+def show(rows: list[dict], table: Table, path: Path | None) -> None:
+    """Print what was measured, and write it if asked to."""
+    Console().print(table)
+    if path:
+        path.write_text(json.dumps({"threads": torch.get_num_threads(), "rows": rows}, indent=1) + "\n")
 
 
 def median_seconds(call: Call, repeats: int, at_most: float = 20.0) -> float:
