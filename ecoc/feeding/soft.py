@@ -59,11 +59,7 @@ class SoftScheduledSampling(Policy):
             predicted = embedding.of_code(code)  # type: ignore[attr-defined]
             differs = changed_codes(head, code, head.code_of(truth[choose]), truth[choose])
         else:
-            log_probs, ids = (
-                head.candidates(own, self.candidates)
-                if isinstance(head, ECOC)
-                else head.log_prob(own).topk(min(self.candidates, head.vocab_size))
-            )
+            log_probs, ids = head.candidates(own, self.candidates)
             weights = (log_probs / self.temperature).softmax(-1)
             candidates = embedding(ids)
             predicted = (weights.to(candidates.dtype).unsqueeze(1) @ candidates).squeeze(1)

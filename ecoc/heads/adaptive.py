@@ -8,10 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ecoc.codes import frequency_rank
-from ecoc.heads.head import Head, at_least_float32, checked_counts, log_unigram
+from ecoc.heads.head import at_least_float32, checked_counts, log_unigram
+from ecoc.heads.layout import OrderedHead
 
 
-class AdaptiveSoftmax(Head):
+class AdaptiveSoftmax(OrderedHead):
     r"""The adaptive softmax from *Efficient Softmax Approximation for GPUs*.
 
     The most frequent tokens share a softmax with one entry for each cluster of rarer ones; a cluster has a softmax of
@@ -54,6 +55,7 @@ class AdaptiveSoftmax(Head):
         clusters = len(self.cutoffs) - 1
         rank = frequency_rank(vocab_size, counts).long()
         self.register_buffer("place", rank)
+        self.register_buffer("owner", rank.argsort(), persistent=False)
         self.head = nn.Linear(hidden_size, self.cutoffs[0] + clusters, bias=bias)
         self.tails = nn.ModuleList()
         for number in range(clusters):
@@ -83,13 +85,13 @@ class AdaptiveSoftmax(Head):
     def _sizes(self) -> list[int]:
         return [end - start for start, end in pairwise(self.cutoffs)]
 
-    def _log_prob(self, hidden: Tensor) -> Tensor:
+    def _ordered_log_prob(self, hidden: Tensor) -> Tensor:
         head = at_least_float32(self.head(hidden)).log_softmax(-1)
         parts = [head[:, : self.cutoffs[0]]]
         for number, tail in enumerate(self.tails):
             cluster = head[:, self.cutoffs[0] + number].unsqueeze(1)
             parts.append(cluster + at_least_float32(tail(hidden)).log_softmax(-1))
-        return torch.cat(parts, 1)[:, self.place]
+        return torch.cat(parts, 1)
 
     def _nll(self, hidden: Tensor, target: Tensor) -> Tensor:
         place = self.place[target]

@@ -10,10 +10,11 @@ from torch.nn import functional as F
 
 from ecoc.codes import frequency_rank
 from ecoc.heads.adaptive import checked_cutoffs
-from ecoc.heads.head import Head, at_least_float32, checked_counts, log_unigram
+from ecoc.heads.head import at_least_float32, checked_counts, log_unigram
+from ecoc.heads.layout import OrderedHead
 
 
-class DifferentiatedSoftmax(Head):
+class DifferentiatedSoftmax(OrderedHead):
     r"""The differentiated softmax from *Strategies for Training Large Vocabulary Neural Language Models*.
 
     Tokens are partitioned by frequency and the hidden state is cut into as many slices; the tokens of partition j see
@@ -52,6 +53,7 @@ class DifferentiatedSoftmax(Head):
             )
         rank = frequency_rank(vocab_size, counts).long()
         self.register_buffer("place", rank)
+        self.register_buffer("owner", rank.argsort(), persistent=False)
         sizes = [end - start for start, end in pairwise([0, *ends])]
         self.weights = nn.ParameterList(
             torch.empty(size, width) for size, width in zip(sizes, self.slices, strict=True)
@@ -76,8 +78,8 @@ class DifferentiatedSoftmax(Head):
         scores = torch.cat(parts, -1)
         return at_least_float32(scores if self.bias is None else scores + self.bias)
 
-    def _log_prob(self, hidden: Tensor) -> Tensor:
-        return self._scores(hidden).log_softmax(-1)[:, self.place]
+    def _ordered_log_prob(self, hidden: Tensor) -> Tensor:
+        return self._scores(hidden).log_softmax(-1)
 
     def _nll(self, hidden: Tensor, target: Tensor) -> Tensor:
         return self._by_rows(

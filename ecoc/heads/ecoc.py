@@ -147,13 +147,6 @@ class ECOC(Head):
             output = one - zero
         return output.view(*hidden.shape[:-1], self.bits)
 
-    def candidates(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Log probabilities of the k best tokens among themselves ``(..., k)``, through which gradients flow, and the
-        tokens."""
-        ids, log_probs, _ = self._candidates(hidden, k)
-        shape = (*hidden.shape[:-1], ids.shape[-1])
-        return log_probs.view(shape), ids.view(shape)
-
     def expected_code(self, hidden: Tensor, temperature: Tensor | float = 1.0, k: int = 16) -> Tensor:
         """Mean codeword ``(..., n)``, numbers from 0 to 1, under the model at a temperature.
 
@@ -161,7 +154,7 @@ class ECOC(Head):
         """
         if self.objective != "likelihood":
             return (self.latent_logits(hidden) / temperature).sigmoid()
-        _, log_probs, signs = self._candidates(hidden, k)
+        _, log_probs, signs = self._codeword_candidates(self._rows(hidden), min(k, self.vocab_size))
         weights = (log_probs / temperature).softmax(-1).unsqueeze(-2)
         with torch.autocast(hidden.device.type, enabled=False):  # a bit's share needs more digits than bf16 has
             mean = (weights @ signs).squeeze(-2)
@@ -178,10 +171,14 @@ class ECOC(Head):
         signs = self.model.expected_signs(self._predict_bits(self._rows(hidden)))
         return torch.logit(signs / 2 + 0.5, eps=1e-4).view(*hidden.shape[:-1], self.bits)
 
-    def _candidates(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _candidates(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        ids, log_probs, _ = self._codeword_candidates(hidden, k)
+        return log_probs, ids
+
+    def _codeword_candidates(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
         if not isinstance(self.model, CodewordModel):
             raise ValueError(f"objective={self.objective!r} scores one token at a time: use topk")
-        return self.model.candidates(self._predict_bits(self._rows(hidden)), min(k, self.vocab_size))
+        return self.model.candidates(self._predict_bits(hidden), k)
 
     def token_of(self, code: Tensor) -> Tensor:
         """Token that a word of n bits decodes to, ``(...)``: errors within the code's reach are corrected."""

@@ -84,6 +84,13 @@ class Head(nn.Module, ABC):
         shape = (*hidden.shape[:-1], k)
         return log_probs.view(shape), ids.view(shape)
 
+    def candidates(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The k most probable tokens, all if there are fewer, as :meth:`topk` gives them; differentiable. The log
+        probabilities may be of the tokens among themselves."""
+        log_probs, ids = self._candidates(self._rows(hidden), min(k, self.vocab_size))
+        shape = (*hidden.shape[:-1], ids.shape[-1])
+        return log_probs.view(shape), ids.view(shape)
+
     @torch.no_grad()
     def predict(self, hidden: Tensor) -> Tensor:
         """The most probable token, ``(...)``."""
@@ -163,12 +170,12 @@ class Head(nn.Module, ABC):
         """Training loss of each row: the exact one, unless the method trains with another."""
         return self._smoothed(self._nll(hidden, target), hidden, label_smoothing)
 
-    def _topk(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        def topk(hidden: Tensor) -> tuple[Tensor, Tensor]:
-            values, ids = self._log_prob(hidden).topk(k)
-            return values, ids
+    def _candidates(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        values, ids = self._log_prob(hidden).topk(k)
+        return values, ids
 
-        parts = [topk(part) for part in hidden.split(self._rows_at_once())]
+    def _topk(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        parts = [self._candidates(part, k) for part in hidden.split(self._rows_at_once())]
         return torch.cat([values for values, _ in parts]), torch.cat([ids for _, ids in parts])
 
     def _predict(self, hidden: Tensor) -> Tensor:

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ecoc.heads.head import Head, at_least_float32, checked_counts, log_unigram
-from ecoc.heads.layout import laid_out
+from ecoc.heads.head import at_least_float32, checked_counts, log_unigram
+from ecoc.heads.layout import OrderedHead, laid_out
 
 
-class HierarchicalSoftmax(Head):
+class HierarchicalSoftmax(OrderedHead):
     r"""The two-level hierarchical softmax from *Classes for Fast Maximum Entropy Training*.
 
     Tokens stand in an order and are cut into C classes of equal size; first the class, then the token in it:
@@ -108,12 +108,12 @@ class HierarchicalSoftmax(Head):
         class_loss = F.cross_entropy(self.class_logits(hidden), classes, reduction="none")
         return class_loss + F.cross_entropy(self.word_logits(hidden, classes), within, reduction="none")
 
-    def _log_prob(self, hidden: Tensor) -> Tensor:
+    def _ordered_log_prob(self, hidden: Tensor) -> Tensor:
         products = F.linear(hidden, self.word_weight.flatten(0, 1)).unflatten(-1, (self.classes, self.size))
         everyone = torch.arange(self.classes, device=hidden.device)
         words = self._word_scores(products, everyone).log_softmax(-1)
         log_probs = self.class_logits(hidden).log_softmax(-1).unsqueeze(-1) + words
-        return log_probs.flatten(1)[:, self.place]
+        return log_probs.flatten(1)
 
     def code_of(self, target: Tensor) -> Tensor:
         """Class and place in it, ``(..., 2)``."""

@@ -1,4 +1,6 @@
-"""Where a tree or a class keeps each token."""
+"""Heads that keep tokens in an order of their own, and such orders."""
+
+from abc import abstractmethod
 
 import torch
 from torch import Tensor
@@ -6,6 +8,28 @@ from torch import Tensor
 from ecoc.codes import WordVectors, frequency_rank
 from ecoc.codes.spans import similarity_to_most_frequent, token_order
 from ecoc.codes.vectors import checked_matrix
+from ecoc.heads.head import Head
+
+
+class OrderedHead(Head):
+    """A head that keeps tokens in an order of its own, and writes :meth:`_ordered_log_prob` for `_log_prob`.
+
+    To bring all V log probabilities into the order of ids takes longer than to find the best of them.
+    """
+
+    place: Tensor  # [V] of each token
+    owner: Tensor  # [V] the token at each place
+
+    @abstractmethod
+    def _ordered_log_prob(self, hidden: Tensor) -> Tensor:
+        """Log probabilities by place, ``(N, V)``, or more with -inf at the end."""
+
+    def _log_prob(self, hidden: Tensor) -> Tensor:
+        return self._ordered_log_prob(hidden)[:, self.place]
+
+    def _candidates(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        values, places = self._ordered_log_prob(hidden).topk(k)
+        return values, self.owner[places]
 
 
 def laid_out(

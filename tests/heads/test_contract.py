@@ -51,6 +51,23 @@ def test_evaluation_in_small_pieces_changes_nothing(case: str, monkeypatch: pyte
     torch.testing.assert_close(pieces, whole, rtol=1e-10, atol=1e-10)
 
 
+def test_candidates_are_the_best_tokens_with_a_gradient(case: str) -> None:
+    head, (hidden, _) = build(case), batch(rows=6)
+    if getattr(head, "objective", "").startswith("span-"):
+        with pytest.raises(ValueError, match="one token at a time: use topk"):
+            head.candidates(hidden, 3)
+        return
+    hidden = hidden.view(2, 3, H).requires_grad_()
+    log_probs, ids = head.candidates(hidden, 3)
+    assert torch.equal(ids, head.topk(hidden, 3)[1]) and head.candidates(hidden, V + 5)[1].shape == (2, 3, V)
+    share = head.log_prob(hidden).gather(-1, ids).softmax(-1)
+    torch.testing.assert_close(log_probs.softmax(-1), share, rtol=1e-9, atol=1e-12)
+    weights = torch.randn_like(share)
+    (wanted,) = torch.autograd.grad((share * weights).sum(), hidden)
+    (got,) = torch.autograd.grad((log_probs.softmax(-1) * weights).sum(), hidden)
+    torch.testing.assert_close(got, wanted, rtol=1e-8, atol=1e-10)
+
+
 def test_topk_and_predict_follow_log_prob(case: str) -> None:
     head, (hidden, _) = build(case), batch(rows=40)
     values, ids = head.log_prob(hidden).sort(-1, descending=True)
