@@ -4,6 +4,7 @@ Nothing here imports torch before it is needed, so that ``--help`` answers at on
 """
 
 import argparse
+import inspect
 import json
 import os
 import re
@@ -209,8 +210,10 @@ def caption_eval_command(options: CaptionEvalOptions) -> int:
 def describe_command(options: DescribeOptions) -> int:
     """Sentences about pictures."""
     from ecoc.captioning import TrainedCaptioner
-    from ecoc.gallery import Entry, write_gallery
+    from ecoc.gallery import Entry, check_page, write_gallery
 
+    if options.html is not None:
+        check_page(options.html)  # before the work, not after
     described, skipped = TrainedCaptioner(options.run).describe(
         options.images,
         beam=options.beam,
@@ -233,8 +236,14 @@ def describe_command(options: DescribeOptions) -> int:
             )
             for one in described
         ]
+        power = options.length_power
+        divided = f", divided by its length to the power {power:g}" if power else ""
         write_gallery(
-            options.html, f"Described by {options.run}", entries, skipped=[(str(one.id), one.reason) for one in skipped]
+            options.html,
+            f"Described by {options.run}",
+            entries,
+            f"A sentence's score is its log probability{divided}.",
+            [(str(one.id), one.reason) for one in skipped],
         )
         print(f"{options.html}: a page of {len(entries)} pictures", file=sys.stderr)
     return _left_out(skipped)
@@ -351,7 +360,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if group not in commands:
             above = commands[""].add_parser(group, help=GROUPS[group], description=f"{GROUPS[group]}.".capitalize())
             commands[group] = above.add_subparsers(required=True, metavar="COMMAND")
-        below = commands[group].add_parser(last, help=help_, description=(options.__doc__ or "").split("\n\n")[0])
+        below = commands[group].add_parser(last, help=help_, description=_before_arguments(options))
         below.set_defaults(command=name)
         _add_options(below, options)
     given = vars(parser.parse_args(arguments))
@@ -404,6 +413,11 @@ def _add_options(parser: argparse.ArgumentParser, options: type[Options]) -> Non
                 help=text + shown,
             )
     parser.add_argument("--config", metavar="FILE.yaml", help="options from a YAML file; flags on the line win")
+
+
+def _before_arguments(options: type[Options]) -> str:
+    """What the class's docstring says before its ``Args``."""
+    return (inspect.getdoc(options) or "").partition("\nArgs:")[0].strip()
 
 
 def _field_help(options: type[Options]) -> dict[str, str]:

@@ -67,7 +67,7 @@ class Entry:
     Args:
         name: Shown small, as the file's name.
         picture: A file, or the pixels themselves, ``(height, width, 3)`` uint8.
-        sentences: From the best down, each with its log probability.
+        sentences: From the best down, each with its score.
         references: What people said, if known.
     """
 
@@ -96,9 +96,7 @@ def write_gallery(
     Raises:
         ValueError: The path is a folder, Pillow is missing, or an array is no picture.
     """
-    path = Path(path)
-    if path.is_dir():
-        raise ValueError(f"{path}: is a folder; give a file, such as {path / 'page.html'}")
+    path = check_page(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -108,6 +106,14 @@ def write_gallery(
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def check_page(path: str | Path) -> Path:
+    """Where a page can be written; ValueError for a folder."""
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path}: is a folder; give a file, such as {path / 'page.html'}")
+    return path
 
 
 def _page(title: str, entries: Sequence[Entry], note: str, skipped: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -129,7 +135,7 @@ def _card(entry: Entry) -> str:
     (best, score), *others = sentences or [("(no sentence)", "")]
     parts = [f'<article>\n{_picture(entry.picture, best)}\n<div class="words">\n<h2>{best}</h2>\n']
     if score:
-        parts.append(f'<p class="score">log probability {score}</p>\n')
+        parts.append(f'<p class="score">score {score}</p>\n')
     if others:
         lines = "".join(f'<li>{other} <span class="score">{value}</span></li>\n' for other, value in others)
         count = "1 other sentence" if len(others) == 1 else f"{len(others)} other sentences"

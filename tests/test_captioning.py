@@ -142,6 +142,20 @@ def test_describe_reads_pictures_and_reports_the_others(
     assert json.loads(capsys.readouterr().out)["sentences"][0]["sentence"] == wanted[0].text
 
 
+def test_a_folder_for_the_page_is_refused_before_the_work(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["caption", "describe", str(run), "--html", str(tmp_path)]) == 2
+    printed = capsys.readouterr()
+    assert "is a folder; give a file, such as" in printed.err and not printed.out
+
+
+def test_a_page_says_how_its_scores_were_divided(run: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert main(["caption", "describe", str(run), "--length-power", "0.7", "--html", str(page)]) == 0
+    assert "log probability, divided by its length to the power 0.7." in page.read_text()
+
+
 def test_without_pictures_it_describes_scenes(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["caption", "describe", str(run), "--sentences", "1"]) == 0
     assert capsys.readouterr().out.count("test scene") == 12

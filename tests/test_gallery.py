@@ -76,7 +76,7 @@ def test_a_card_has_picture_best_sentence_others_with_scores_references_and_name
     page = page_of(tmp_path, Entry("cat.jpg", GREY, SAID, ["my cat", "a sofa"]), title="my run", note="beam 4")
     assert page.texts("title") == page.texts("h1") == ["my run"]
     assert page.texts("p", **{"class": "note"}) == ["beam 4"]
-    assert page.texts("h2") == ["a cat on a sofa"] and page.texts("p")[1:] == ["log probability -7.31"]
+    assert page.texts("h2") == ["a cat on a sofa"] and page.texts("p")[1:] == ["score -7.31"]
     assert page.texts("summary") == ["2 other sentences"]
     assert page.texts("li") == ["a dog -8.00", "a cat -12.35", "my cat", "a sofa"]
     assert page.texts("h3") == ["people said"] and page.texts("footer") == ["cat.jpg"]
@@ -87,7 +87,7 @@ def test_a_card_has_picture_best_sentence_others_with_scores_references_and_name
 def test_a_card_leaves_out_what_is_not_known(tmp_path):
     page = page_of(tmp_path, Entry("one", GREY, SAID[:1]), Entry("none", GREY, []), Entry("empty", GREY, [("", -0.5)]))
     assert page.texts("h2") == ["a cat on a sofa", "(no sentence)", "(no words)"]
-    assert page.texts("p") == ["log probability -7.31", "log probability -0.50"]
+    assert page.texts("p") == ["score -7.31", "score -0.50"]
     assert not {"details", "h3", "li", "section"} & {tag for tag, *_ in page.tags}
 
 

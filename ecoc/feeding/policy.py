@@ -42,6 +42,7 @@ class Policy(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.where = f"feeding {self.name!r} on {type(head).__name__}"  # for messages
+        self.head_type = type(head)
         self.schedule = schedule
         self.probability = self._probability(0)
         self.kind_of_temperature = temperature
@@ -55,6 +56,14 @@ class Policy(nn.Module, ABC):
 
     def check(self, head: Head, embedding: InputEmbedding) -> None:
         """Raise ValueError if the policy makes no sense for this head and embedding."""
+
+    def check_built_for(self, head: Head, embedding: InputEmbedding) -> None:
+        """Raise ValueError if it was built for a head or embedding of another kind."""
+        if type(head) is not self.head_type or (self.by_code and not takes_codes(head, embedding)):
+            raise ValueError(
+                f"{self.where} was built for another head or embedding than the model's {type(head).__name__} and "
+                f"{type(embedding).__name__}: build it with those of the model"
+            )
 
     def at_epoch(self, epoch: int) -> None:
         """Move the schedules to this epoch, counted from 0."""

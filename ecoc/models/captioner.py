@@ -63,6 +63,8 @@ class Captioner(nn.Module):
             raise ValueError(f"image={image!r} is unknown: choose one of {', '.join(IMAGE)}")
         self.encoder, self.embedding, self.lstm, self.head = encoder, embedding, lstm, head
         self.image, self.feeding, self.sequential = image, feeding, sequential
+        if feeding is not None:
+            feeding.check_built_for(head, embedding)
         size, layers = lstm.hidden_size, len(lstm.layers)
         entering = lstm.input_size
         if image == "state":

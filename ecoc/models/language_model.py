@@ -51,6 +51,8 @@ class LanguageModel(nn.Module):
         self.head = head
         self.feeding = feeding
         self.sequential = sequential
+        if feeding is not None:
+            feeding.check_built_for(head, embedding)
         if tie:
             if isinstance(embedding, CodeEmbedding) != isinstance(head, ECOC):
                 raise ValueError("tie needs a token embedding with a softmax, or a code embedding with an ecoc head")

@@ -303,7 +303,9 @@ def load_config(folder: Path) -> RunOptions:
     """Options of a run."""
     path = folder / CONFIG
     if not folder.is_dir():
-        raise ValueError(f"{folder} is no folder of a run: train one with `ecoc train --out {folder}`")
+        raise ValueError(
+            f"{folder} is no folder of a run: train one with `ecoc train` or `ecoc caption train`, --out {folder}"
+        )
     if not path.is_file():
         raise ValueError(f"{folder} has no {CONFIG}: it is no run")
     try:

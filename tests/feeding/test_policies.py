@@ -264,6 +264,18 @@ def test_bit_log_odds_from_few_draws_are_those_of_best_token_and_draws(monkeypat
         torch.testing.assert_close(got, wanted.clamp(1e-4, 1 - 1e-4), rtol=1e-5, atol=1e-6)
 
 
+def test_a_policy_of_another_head_or_embedding_is_refused() -> None:
+    softmax, coded = build("softmax", "scheduled", False), build("likelihood", "curriculum", True)
+    lstm = softmax.lstm
+    with pytest.raises(ValueError, match=r"'curriculum' on ECOC was built for another .* Softmax and TokenEmb"):
+        LanguageModel(softmax.embedding, lstm, softmax.head, feeding=coded.feeding)
+    with pytest.raises(
+        ValueError, match="built for another head or embedding than the model's ECOC and TokenEmbedding"
+    ):
+        LanguageModel(softmax.embedding, lstm, coded.head, feeding=coded.feeding)
+    assert LanguageModel(coded.embedding, lstm, coded.head, feeding=coded.feeding).feeding is coded.feeding
+
+
 @pytest.mark.parametrize("policy", ["differentiable", "soft-curriculum"])
 def test_relaxed_bits_of_likelihood_are_those_of_its_distribution(policy: str) -> None:
     """With probability 1 the fed code is the prediction's, whatever the target was."""
