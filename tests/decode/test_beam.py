@@ -168,3 +168,10 @@ def test_dropped_beams_would_not_have_been_among_the_best(power: float) -> None:
                 score = greedy_score(model, prompt, 7, power, [])
                 assert score == pytest.approx(next(beam.score for beam in beams if beam.tokens in greedy))
     assert moved < (0.77 if power == 0.0 else 0.853) * plain_moved  # to drop whole searches alone leaves more
+
+
+def test_no_row_is_no_mistake() -> None:
+    model = small_model()
+    hidden, state = read(model, torch.tensor([[0, 2]]))
+    none = torch.tensor([], dtype=torch.long)
+    assert search(model, hidden[none], model.select(state, none), 4) == []
