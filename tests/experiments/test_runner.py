@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from ecoc.cli import main
+from ecoc.experiments import job as row_job
 from ecoc.experiments import runner
 from ecoc.experiments.results import Result, read_results
 from ecoc.experiments.rows import SHARED, configs, read_study, studies
@@ -123,8 +124,8 @@ def test_tuning_goes_on_where_it_was(study: ReproduceOptions, tmp_path: Path, mo
     (job.folder / "tuning.json").write_text('{"1e-05": 1.5}')
     started = []
     monkeypatch.setattr(runner.Job, "_process", lambda self, options, run, doing, epochs: started.append(options["lr"]))
-    monkeypatch.setattr(runner, "read_log", lambda run: [{"event": "epoch", "valid_perplexity": {"normalised": 2.5}}])
-    monkeypatch.setattr(runner.shutil, "rmtree", lambda *_, **__: None)
+    monkeypatch.setattr(row_job, "read_log", lambda run: [{"event": "epoch", "valid_perplexity": {"normalised": 2.5}}])
+    monkeypatch.setattr(row_job.shutil, "rmtree", lambda *_, **__: None)
     assert job._tune() == {1e-05: 1.5, 0.02: 2.5} and started == [0.02]
 
 
@@ -174,7 +175,7 @@ def test_a_row_that_fails_is_told_and_the_others_go_on(
 def test_a_row_nobody_waits_for_is_measured(
     study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "MEASURED_SECONDS", 0.3)
+    monkeypatch.setattr(row_job, "MEASURED_SECONDS", 0.3)
     path = tmp_path / "configs/tiny/softmax.yaml"
     row = yaml.safe_load(path.read_text()) | {"measure_only": {"small": ["text"]}}
     path.write_text(yaml.safe_dump(row))

@@ -1,0 +1,301 @@
+"""One row of a study on one corpus with one seed: its tuning, training and evaluation, each in a process of its own.
+
+One epoch with each learning rate, then the whole budget with the best of them, then the evaluation; what came out is
+one file of results. Whatever is killed goes on where it was when it is started again.
+"""
+
+import fcntl
+import json
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ecoc import __version__
+from ecoc.data import open_captions
+from ecoc.experiments.results import Result
+from ecoc.experiments.rows import Row, Study
+from ecoc.options import ReproduceOptions
+from ecoc.training.journal import read_log
+
+MEASURED_SECONDS = 60.0  # of a row that is only measured
+CAPTIONS_SHOWN = 10
+
+
+class Failed(Exception):  # noqa: N818 (what a row did, not a mistake here)
+    """A row's process ended with an error; its last line is the message."""
+
+
+@dataclass
+class Job:
+    """One row on one corpus with one seed.
+
+    Args:
+        study, row: What is run.
+        corpus, seed, budget: Under which conditions.
+        settings: Where data is and where files go.
+    """
+
+    study: Study
+    row: Row
+    corpus: str
+    seed: int
+    settings: ReproduceOptions
+    done: float = 0.0  # epochs, of those of tuning and training
+    doing: str = ""
+    lock: int = -1  # descriptor that its processes keep, even if the runner is killed
+
+    @property
+    def folder(self) -> Path:
+        """Where its runs are."""
+        name = f"{self.row.name}.{self.settings.budget}.seed{self.seed}"
+        return Path(self.settings.out) / self.study.name / self.corpus / name
+
+    @property
+    def blank(self) -> Result:
+        """The result, before there is any."""
+        return Result(
+            self.study.name,
+            self.row.name,
+            self.corpus,
+            self.seed,
+            self.settings.budget,
+            paper=self.row.paper.get(self.corpus, {}),
+            note=self.row.note,
+        )
+
+    @property
+    def finished(self) -> bool:
+        return self.blank.path(Path(self.settings.results)).exists()
+
+    @property
+    def measured_only(self) -> bool:
+        return self.corpus in self.row.measure_only.get(self.settings.budget, ())
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of the whole budget."""
+        return int(self.study.budgets[self.settings.budget][self.corpus]["epochs"])
+
+    @property
+    def work(self) -> float:
+        """Epochs to train in all."""
+        tuning = len(self.study.learning_rates) if len(self.study.learning_rates) > 1 else 0
+        return 1.0 if self.measured_only else float(self.epochs + tuning)
+
+    def options(self) -> dict[str, Any]:
+        """Options of training, but for those that tuning decides and where the run goes."""
+        values = self.study.options | self.study.budgets[self.settings.budget][self.corpus]
+        values = values | self.row.options | self.row.by_corpus.get(self.corpus, {}) | {"seed": self.seed}
+        if self.study.command == "train":
+            return {"corpus": self.corpus, "data_dir": "DATA"} | values
+        return {"captions": "CAPTIONS", "features": "FEATURES", "projection": "PROJECTION"} | values
+
+    def run(self) -> None:
+        """Do all that is still to do, and write the result."""
+        self.doing = "waiting for another process on it"
+        with _alone(self.folder) as self.lock:
+            if self.finished:
+                return
+            if self.measured_only:
+                result = self._measure()
+            else:
+                tuning = self._tune()
+                lr = min(tuning, key=tuning.__getitem__) if tuning else self.study.learning_rates[0]
+                result = self._train(lr, tuning)
+            result.save(Path(self.settings.results))
+            if not self.settings.keep:
+                shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _tune(self) -> dict[float, float]:
+        """Validation perplexity (normalised) after one epoch, by learning rate; none if there is no choice."""
+        rates = self.study.learning_rates
+        if len(rates) == 1:
+            return {}
+        path, found = self.folder / "tuning.json", dict[float, float]()
+        if path.exists():
+            found = {float(rate): value for rate, value in json.loads(path.read_text()).items()}
+        for rate in rates:
+            if rate in found:
+                self.done += 1
+                continue
+            run = self.folder / f"lr-{rate:g}"
+            self._process(self.options() | {"lr": rate, "epochs": 1}, run, f"learning rate {rate:g}", 1)
+            last = [record for record in read_log(run) if record["event"] == "epoch"][-1]
+            found[rate] = last["valid_perplexity"]["normalised"]
+            path.write_text(json.dumps(found))
+            shutil.rmtree(run)
+        return found
+
+    def _train(self, lr: float, tuning: dict[float, float]) -> Result:
+        run, options = self.folder / "run", self.options() | {"lr": lr}
+        self._process(options, run, "training", self.epochs)
+        self.doing = "evaluating"
+        records = read_log(run)
+        epochs = [record for record in records if record["event"] == "epoch"]
+        start, last = next(record for record in records if record["event"] == "start"), epochs[-1]
+        result = self.blank
+        result.command, result.commit, result.versions = self._command(options), commit(), versions()
+        result.options, result.tuning = options, {f"{rate:g}": value for rate, value in tuning.items()}
+        names = ("epoch", "step", "train_loss", "valid_perplexity", "cpu_seconds", "mixing", "changed_inputs")
+        result.curve = [{name: record[name] for name in names if name in record} for record in epochs]
+        result.cost = {name: last[name] for name in ("cpu_seconds", "validation_cpu_seconds", "peak_memory_bytes")}
+        result.cost |= {"preparation_cpu_seconds": start["cpu_seconds"], "threads": start["threads"]}
+        result.cost["epochs"] = last["epoch"]
+        sizes = ("decoder_parameters", "parameters", "bytes")
+        if self.study.command == "train":
+            flips = ["--flips"] if self.study.name == "ablation" else []
+            result.valid, result.test = self._scores(run, "valid"), self._scores(run, "test", *flips)
+            if "bit_flips" in result.test:
+                result.extra = result.test.pop("bit_flips")
+        else:
+            captions = self.folder / "captions.json"
+            result.valid, result.test = self._scores(run, "val"), self._scores(run, "test", "--out", str(captions))
+            result.extra["captions"] = self._shown(captions)
+        result.sizes = {name: result.test.pop(name) for name in sizes}
+        return result
+
+    def _measure(self) -> Result:
+        """Cost of an epoch, from as many steps as there are in a minute."""
+        run, options = self.folder / "measured", self.options()
+        shutil.rmtree(run, ignore_errors=True)
+        self._process(options | {"max_seconds": MEASURED_SECONDS}, run, "measuring an epoch", 1)
+        last = [record for record in read_log(run) if record["event"] == "epoch"][-1]
+        seconds = last["cpu_seconds"] - last["validation_cpu_seconds"]
+        whole = seconds * read_log(run)[0]["steps_per_epoch"] / last["step"] + last["validation_cpu_seconds"]
+        result = self.blank
+        result.command, result.commit, result.versions = self._command(options), commit(), versions()
+        result.options, result.cost = options, {"cpu_seconds_per_epoch": whole, "measured_steps": last["step"]}
+        result.skipped = f"{whole:,.0f} CPU seconds an epoch, measured over {last['step']} steps"
+        return result
+
+    def _process(self, options: dict[str, Any], run: Path, doing: str, epochs: int) -> None:
+        """Train one run in a process, or go on with it; count its epochs meanwhile."""
+        self.doing = doing
+        before = self.done
+        arguments = self._flags(options | {"out": str(run)})
+        if (run / "config.json").exists():
+            arguments = ["--out", str(run), "--resume"]
+        process = self._start([*self.study.command.split(), *arguments, "--threads", str(self.settings.threads)])
+        while process.poll() is None:
+            time.sleep(0.5)
+            self.done = before + min(epochs, _epochs_done(run))
+        self._check(process)
+        self.done = before + epochs
+
+    def _scores(self, run: Path, split: str, *more: str) -> dict[str, Any]:
+        command = ["eval"] if self.study.command == "train" else ["caption", "eval"]
+        process = self._start([*command, str(run), "--split", split, "--json", *more])
+        scores: dict[str, Any] = json.loads(self._check(process))
+        cost = ("cpu_seconds", "validation_cpu_seconds", "preparation_cpu_seconds", "peak_memory_bytes", "epochs")
+        return {name: value for name, value in scores.items() if name not in cost}
+
+    def _start(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
+        self.folder.mkdir(parents=True, exist_ok=True)
+        output, errors = (self.folder / name for name in ("output.txt", "errors.txt"))
+        with output.open("w") as out, errors.open("w") as err:
+            environment = os.environ | {"OMP_NUM_THREADS": str(self.settings.threads)}
+            return subprocess.Popen(
+                [sys.executable, "-m", "ecoc.cli", *arguments],
+                stdout=out,
+                stderr=err,
+                env=environment,
+                text=True,
+                pass_fds=(self.lock,),
+            )
+
+    def _check(self, process: "subprocess.Popen[str]") -> str:
+        code = process.wait()
+        output, errors = (self.folder.joinpath(name).read_text() for name in ("output.txt", "errors.txt"))
+        if code == 130:
+            raise KeyboardInterrupt
+        if code != 0:
+            last = errors.strip().splitlines()[-1:] or [f"exit code {code}"]
+            raise Failed(f"{self.row.name} on {self.corpus}, {self.doing}: {last[0]}")
+        return output
+
+    def _flags(self, options: dict[str, Any]) -> list[str]:
+        """Options as they are typed, placeholders filled in."""
+        result = []
+        for name, value in options.items():
+            filled = self._filled(value)
+            if filled is None or filled is False:
+                continue
+            result += [f"--{name.replace('_', '-')}", *([] if filled is True else [str(filled)])]
+        return result
+
+    def _filled(self, value: Any) -> Any:
+        settings = self.settings
+        if value == "DATA":
+            return data_dir_of(settings.data_dir, self.corpus)
+        if value in ("CAPTIONS", "FEATURES", "PROJECTION"):
+            return getattr(settings, value.lower())
+        return value.replace("VECTORS", settings.vectors or "") if isinstance(value, str) else value
+
+    def _command(self, options: dict[str, Any]) -> str:
+        """The command of the whole training, with placeholders for what is elsewhere on another machine."""
+        words = [self.study.command]
+        for name, value in options.items():
+            if value is not None and value is not False:
+                words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+        return f"ecoc {shlex.join(words).replace(shlex.quote(self.study.command), self.study.command)}"
+
+    def _shown(self, captions: Path) -> list[dict[str, Any]]:
+        """The first captions, with what people said."""
+        settings = self.settings
+        assert settings.captions is not None
+        assert settings.features is not None
+        data = open_captions(settings.captions, settings.features)
+        said = {image.id: [" ".join(words) for words in image.captions] for image in data.split("test")}
+        found = json.loads(captions.read_text())[:CAPTIONS_SHOWN]
+        return [
+            {"image": one["image_id"], "caption": one["caption"], "references": said[one["image_id"]]} for one in found
+        ]
+
+
+def _epochs_done(run: Path) -> float:
+    records = read_log(run)
+    return float(max((record.get("epoch", 0) for record in records), default=0))
+
+
+def data_dir_of(data_dir: str | None, corpus: str) -> str:
+    """The folder of a corpus: the one given, or the one of its name in there."""
+    if data_dir is None:
+        raise ValueError(f"--data-dir is missing: the folder that has {corpus}, or a folder {corpus} with its files")
+    inside = Path(data_dir) / corpus
+    return str(inside if inside.is_dir() else data_dir)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[int]:
+    """Wait until no process, not even one that a killed runner left behind, works on this folder."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder.with_name(f".{folder.name}.lock"), os.O_CREAT | os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def commit() -> str:
+    """Of the code that runs, with ``-dirty`` if it has changes; ``unknown`` outside a repository."""
+    here = Path(__file__).parents[2]
+    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else "unknown"
+
+
+def versions() -> dict[str, str]:
+    """Of what a result depends on."""
+    return {"python": platform.python_version(), "torch": torch.__version__, "ecoc": __version__}
