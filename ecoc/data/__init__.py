@@ -2,7 +2,8 @@
 
 from ecoc.data.batches import Batches
 from ecoc.data.builtin import builtin_sentences, builtin_splits
-from ecoc.data.captions import CaptionBatch, CaptionBatches, CaptionData, CaptionedImage, open_captions
+from ecoc.data.caption_batches import CaptionBatch, CaptionBatches
+from ecoc.data.captions import CaptionData, CaptionedImage, open_captions
 from ecoc.data.corpus import Corpus, encode_file, open_corpus
 from ecoc.data.scenes import builtin_scenes
 from ecoc.data.vocabulary import EOS, UNK, Vocabulary, tokenise

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from ecoc.data import EOS, Vocabulary
-from ecoc.data.captions import _SPLIT_OF, CaptionBatches, CaptionedImage, Features, open_captions, tokenise_caption
+from ecoc.data.caption_batches import CaptionBatches
+from ecoc.data.captions import _SPLIT_OF, CaptionedImage, Features, open_captions, tokenise_caption
 
 SPLITS = ["train", "restval", "train", "val", "test", "train", "restval", "test"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ecoc.data.captions import CaptionBatches
+from ecoc.data.caption_batches import CaptionBatches
 from ecoc.data.scenes import COLOURS, KINDS, Scene, Shape, builtin_scenes, draw, random_scenes
 
 IMAGES = 600
