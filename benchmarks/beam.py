@@ -60,7 +60,10 @@ def measure(name: str, repeats: int, progress: Progress) -> list[dict]:
 
 def measure_run(folder: Path, repeats: int, progress: Progress) -> list[dict]:
     """Every width of a trained captioner."""
-    captioner = ecoc.load(folder)
+    try:
+        captioner = ecoc.load(folder)
+    except ValueError as error:
+        raise SystemExit(str(error)) from None
     if not isinstance(captioner, TrainedCaptioner):
         raise SystemExit(f"{folder} is no captioner: train one with `ecoc caption train`")
     _, features = next(caption_data(captioner.options, vocabulary=captioner.vocabulary).evaluation("test", BATCH))
@@ -87,7 +90,7 @@ def compare(
 
 def table(rows: list[dict]) -> Table:
     """The ratios, one line a width."""
-    title = f"Captions of {BATCH} images, {torch.get_num_threads()} threads"
+    title = f"Captions of up to {BATCH} images, {torch.get_num_threads()} threads"
     result = Table(title=title, title_justify="left")
     result.add_column("head")
     for name in ("beam", "greedy ms", "ms", "times greedy"):
@@ -101,7 +104,9 @@ def table(rows: list[dict]) -> Table:
 def main() -> None:
     """Command line."""
     options = parser("Cost of beam search next to greedy decoding, in one run.", HEADS)
-    options.add_argument("--run", action="append", type=Path, help="trained captioner, in place of untrained ones")
+    options.add_argument(
+        "--run", action="append", type=Path, help="trained captioner; untrained ones then only with --head"
+    )
     given = options.parse_args()
     torch.set_num_threads(given.threads)
     runs, names = given.run or [], given.head or ([] if given.run else [*HEADS])

@@ -23,7 +23,14 @@ def parser(description: str, heads: Iterable[str]) -> argparse.ArgumentParser:
     """Options of a benchmark over heads."""
     result = argparse.ArgumentParser(description=description)
     result.add_argument("--head", action="append", choices=[*heads], help="head; may be given several times (all)")
-    result.add_argument("--repeats", type=int, default=5, help="turns to take the median of (default: 5)")
+    result.add_argument(
+        "--repeats",
+        type=int,
+        choices=range(1, 1000),
+        metavar="N",
+        default=5,
+        help="turns to take the median of (default: 5)",
+    )
     result.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads (default: all)")
     result.add_argument("--json", type=Path, help="also write the numbers here")
     return result

@@ -210,7 +210,7 @@ def describe_command(options: DescribeOptions) -> int:
     described, skipped = TrainedCaptioner(options.run).describe(
         options.images,
         beam=options.beam,
-        sentences=options.sentences or 3,
+        sentences=options.sentences or 3,  # never None: see the options
         length_power=options.length_power,
         progress=True,
     )

@@ -1,5 +1,6 @@
 """Beam search over a batch, for every head and decoder."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -45,7 +46,8 @@ def search(
     """The `width` best sentences for each row, best first; the first is never worse than that of a greedy search.
 
     A beam that ends makes room for the next best one that goes on; one that cannot be among the `width` best any more
-    takes no more part. Where better beginnings push the greedy sentence out of the beam, it goes on beside it.
+    takes no more part. Where better beginnings push the greedy sentence out of the beam, it goes on beside it. A row
+    has no sentence if all tokens are banned.
 
     Args:
         decoder: The model, in evaluation mode.
@@ -57,6 +59,10 @@ def search(
         length_power: A beam's score is its log probability over its length to this power: 0 for the plain one.
         banned: Ids never to choose, such as that of ``<unk>``.
     """
+    if width < 1:
+        raise ValueError(f"width must be at least 1, got {width}")
+    if not 0 <= length_power < math.inf:
+        raise ValueError(f"length_power must be 0 or more, got {length_power}")
     one = _Search(decoder, hidden, state, steps, width, end, length_power, banned)
     for length in range(1, steps + 1):
         one.step(length)

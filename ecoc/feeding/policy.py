@@ -42,7 +42,7 @@ class Policy(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.where = f"feeding {self.name!r} on {type(head).__name__}"  # for messages
-        self.head_type = type(head)
+        self._built_for = _kind(head, embedding)
         self.schedule = schedule
         self.probability = self._probability(0)
         self.kind_of_temperature = temperature
@@ -58,8 +58,8 @@ class Policy(nn.Module, ABC):
         """Raise ValueError if the policy makes no sense for this head and embedding."""
 
     def check_built_for(self, head: Head, embedding: InputEmbedding) -> None:
-        """Raise ValueError if it was built for a head or embedding of another kind."""
-        if type(head) is not self.head_type or (self.by_code and not takes_codes(head, embedding)):
+        """Raise ValueError if it was built for a head or embedding of another kind or size."""
+        if _kind(head, embedding) != self._built_for:
             raise ValueError(
                 f"{self.where} was built for another head or embedding than the model's {type(head).__name__} and "
                 f"{type(embedding).__name__}: build it with those of the model"
@@ -137,6 +137,13 @@ def takes_codes(head: Head, embedding: InputEmbedding) -> bool:
     """Whether codes of the head can enter through the embedding: it is a code embedding of the same codebook."""
     packed = getattr(embedding, "packed", None)
     return isinstance(head, ECOC) and packed is not None and torch.equal(packed.cpu(), head.codebook.packed.cpu())
+
+
+def _kind(head: Head, embedding: InputEmbedding) -> tuple[object, ...]:
+    """What a policy depends on: the head's method, vocabulary, objective and width of a code, and how codes enter."""
+    components = head.code_of(torch.zeros(1, dtype=torch.long)).shape[-1] if hasattr(head, "code_of") else 0  # type: ignore[operator]
+    objective = getattr(head, "objective", None)
+    return type(head), head.vocab_size, objective, components, takes_codes(head, embedding)
 
 
 def changed_codes(head: ECOC, code: Tensor, target: Tensor, truth: Tensor) -> Tensor:

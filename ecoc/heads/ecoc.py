@@ -163,8 +163,8 @@ class ECOC(Head):
     def bit_log_odds(self, hidden: Tensor) -> Tensor:
         """Log odds ``(..., n)`` that a bit of the next codeword is set, differentiable.
 
-        ``likelihood``: under its distribution over the best token of each row and N sampled ones, as the loss samples
-        them; odds beyond 10 000 to 1 are cut off. The others model each bit by itself.
+        ``likelihood``: under its distribution over the best token of each row and sampled ones, drawn as the loss draws
+        them but at most 256; odds beyond 10 000 to 1 are cut off. The others model each bit by itself.
         """
         if not isinstance(self.model, CodewordModel) or self.objective != "likelihood":
             return self.latent_logits(hidden)

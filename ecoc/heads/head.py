@@ -15,9 +15,9 @@ SCORE_BUDGET = 2**24  # rows x V scores held at once by evaluation: 64 MB in flo
 class Head(nn.Module, ABC):
     """A distribution over ``vocab_size`` tokens given a hidden state of ``hidden_size`` numbers.
 
-    A method writes :meth:`_log_prob`, and whatever of `_nll`, `_token_loss`, `_topk` and `_sample` it can do without
-    scoring all of V. Everything here takes hidden states of any leading shape ``(..., H)`` and ids in the user's own
-    order; the methods with an underscore get them as rows ``(N, H)`` and ``(N,)``, checked.
+    A method writes :meth:`_log_prob`, and whatever of `_nll`, `_token_loss`, `_candidates`, `_topk`, `_predict` and
+    `_sample` it can do without scoring all of V. Everything here takes hidden states of any leading shape ``(..., H)``
+    and ids in the user's own order; the methods with an underscore get them as rows ``(N, H)`` and ``(N,)``, checked.
 
     Random draws of a training loss come from torch's global generator, as dropout's do.
 
@@ -86,7 +86,9 @@ class Head(nn.Module, ABC):
 
     def candidates(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The k most probable tokens, all if there are fewer, as :meth:`topk` gives them; differentiable. The log
-        probabilities may be of the tokens among themselves."""
+        probabilities may be of the tokens among themselves; ECOC's span objectives have none."""
+        if k < 1:
+            raise ValueError(f"k must be at least 1, got {k}")
         log_probs, ids = self._candidates(self._rows(hidden), min(k, self.vocab_size))
         shape = (*hidden.shape[:-1], ids.shape[-1])
         return log_probs.view(shape), ids.view(shape)

@@ -29,7 +29,7 @@ class OrderedHead(Head):
 
     def _candidates(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
         values, places = self._ordered_log_prob(hidden).topk(k)
-        return values, self.owner[places]
+        return values, self.owner[places.clamp(max=self.vocab_size - 1)]  # what is no number may be found anywhere
 
 
 def laid_out(

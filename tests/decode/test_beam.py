@@ -170,6 +170,18 @@ def test_dropped_beams_would_not_have_been_among_the_best(power: float) -> None:
     assert moved < (0.77 if power == 0.0 else 0.853) * plain_moved  # to drop whole searches alone leaves more
 
 
+@pytest.mark.parametrize(("options", "says"), [({"width": 0}, "width must be"), ({"length_power": -0.5}, "0 or more")])
+def test_bad_options_are_named(options: dict, says: str) -> None:
+    model = small_model()
+    with pytest.raises(ValueError, match=says):
+        search(model, *read(model, torch.tensor([[0, 2]])), 4, **options)
+
+
+def test_where_all_is_banned_there_is_no_sentence() -> None:
+    model = small_model()
+    assert search(model, *read(model, torch.tensor([[0, 2]])), 4, banned=torch.arange(V)) == [[]]
+
+
 def test_no_row_is_no_mistake() -> None:
     model = small_model()
     hidden, state = read(model, torch.tensor([[0, 2]]))

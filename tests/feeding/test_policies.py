@@ -274,6 +274,21 @@ def test_a_policy_of_another_head_or_embedding_is_refused() -> None:
     ):
         LanguageModel(softmax.embedding, lstm, coded.head, feeding=coded.feeding)
     assert LanguageModel(coded.embedding, lstm, coded.head, feeding=coded.feeding).feeding is coded.feeding
+    tree, bits, spans = (build(name, "scheduled", False) for name in ("hierarchical", "bits", "span-mass"))
+    longer = heads.build("ecoc", H, V, COUNTS, bits=BITS + 8)
+    more = heads.build("softmax", H, V + 1)
+    for policy, head in ((tree, softmax), (bits, spans), (softmax, None)):
+        with pytest.raises(ValueError, match="built for another head or embedding"):
+            LanguageModel(softmax.embedding, lstm, more if head is None else head.head, feeding=policy.feeding)
+    by_token = build("likelihood", "curriculum", False)
+    with pytest.raises(ValueError, match="built for another head or embedding"):
+        LanguageModel(by_token.embedding, lstm, longer, feeding=by_token.feeding)
+
+
+def test_a_mean_codeword_is_drawn_from_at_most_256_tokens() -> None:
+    counts = 1e6 / torch.arange(1, 2001)
+    assert len(ECOC(H, 2000, counts, bits=16, samples=700).model.small_proposal()) == 256
+    assert len(ECOC(H, 2000, counts, bits=16, samples=70).model.small_proposal()) == 70
 
 
 @pytest.mark.parametrize("policy", ["differentiable", "soft-curriculum"])

@@ -59,6 +59,9 @@ def test_candidates_are_the_best_tokens_with_a_gradient(case: str) -> None:
         return
     hidden = hidden.view(2, 3, H).requires_grad_()
     log_probs, ids = head.candidates(hidden, 3)
+    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
+        head.candidates(hidden, 0)
+    assert head.candidates(hidden * torch.nan, 16)[1].max() < V
     assert torch.equal(ids, head.topk(hidden, 3)[1]) and head.candidates(hidden, V + 5)[1].shape == (2, 3, V)
     share = head.log_prob(hidden).gather(-1, ids).softmax(-1)
     torch.testing.assert_close(log_probs.softmax(-1), share, rtol=1e-9, atol=1e-12)
