@@ -106,9 +106,11 @@ def stepwise(layer: nn.LSTM, inputs: Tensor, state: State, mask: Tensor) -> tupl
     """One layer, step by step, its recurrent connections multiplied by `mask` ``(batch, hidden)``."""
     weight, recurrent, bias, second_bias = layer.parameters()
     gates = nn.functional.linear(inputs.transpose(0, 1), weight, bias + second_bias)  # [time, batch, 4 hidden]
-    with torch.autocast(inputs.device.type, enabled=False):  # a sum over hundreds of steps needs its digits
+    device = inputs.device.type
+    products = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else recurrent.dtype
+    with torch.autocast(device, enabled=False):  # a cell is a sum over hundreds of steps and needs its digits
         gates, h, c, mask = (x.to(recurrent.dtype) for x in (gates, *state, mask))
-        outputs, c = _Recurrence.apply(gates, recurrent, h, c, mask)
+        outputs, c = _Recurrence.apply(gates, recurrent, h, c, mask, products)
     return outputs.transpose(0, 1), (outputs[-1], c)
 
 
@@ -116,21 +118,25 @@ class _Recurrence(torch.autograd.Function):
     """The steps of one layer, with their gradient written out.
 
     Autograd adds up the gradient of U one small product a step; here it is one product over all steps, and a step
-    takes a third of the operations.
+    takes a third of the operations. Products with U are computed in the type `products`, all else in that of U.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, gates: Tensor, recurrent: Tensor, h: Tensor, c: Tensor, mask: Tensor
+        ctx: Any, gates: Tensor, recurrent: Tensor, h: Tensor, c: Tensor, mask: Tensor, products: torch.dtype
     ) -> tuple[Tensor, Tensor]:
         steps, batch, size = len(gates), *h.shape
-        gates = gates.contiguous()
+        gates, recurrent = gates.contiguous(), recurrent.to(products)
         acts = torch.empty_like(gates)  # sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
         cells = torch.cat([c.unsqueeze(0), c.new_empty(steps, batch, size)])
-        squashed, outputs, masked = (c.new_empty(steps, batch, size) for _ in range(3))
+        squashed, outputs = (c.new_empty(steps, batch, size) for _ in range(2))
+        masked = c.new_empty(steps, batch, size, dtype=products)
         for t in range(steps):
             torch.mul(h, mask, out=masked[t])
-            torch.addmm(gates[t], masked[t], recurrent.T, out=acts[t])
+            if products == acts.dtype:
+                torch.addmm(gates[t], masked[t], recurrent.T, out=acts[t])
+            else:
+                torch.add(gates[t], masked[t] @ recurrent.T, out=acts[t])
             into, forget, new, out = acts[t].chunk(4, -1)
             acts[t, :, : 2 * size].sigmoid_()
             new.tanh_()
@@ -143,7 +149,7 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_outputs: Tensor, by_cell: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, by_outputs: Tensor, by_cell: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, None, None]:
         acts, cells, squashed, masked, recurrent, mask = ctx.saved_tensors
         into, forget, new, out = acts.chunk(4, -1)
         slope = torch.cat(  # of c by i, f, g, and of h by o, before they are squashed
@@ -164,10 +170,10 @@ class _Recurrence(torch.autograd.Function):
             by_c.addcmul_(by_h, through_cell[t])
             torch.mul(slope[t, :, :3], by_c.unsqueeze(1), out=split[t, :, :3])
             torch.mul(slope[t, :, 3], by_h, out=split[t, :, 3])
-            torch.mm(by_gates[t], recurrent, out=by_h).mul_(mask)
+            torch.mul(by_gates[t].to(recurrent.dtype) @ recurrent, mask, out=by_h)
             by_c *= forget[t]
-        by_recurrent = by_gates.flatten(0, 1).T @ masked.flatten(0, 1)
-        return by_gates, by_recurrent, by_h, by_c, None
+        by_recurrent = by_gates.flatten(0, 1).to(masked.dtype).T @ masked.flatten(0, 1)
+        return by_gates, by_recurrent.to(acts.dtype), by_h, by_c, None, None
 
 
 def fused(layer: nn.LSTM, inputs: Tensor, state: State) -> tuple[Tensor, State]:

@@ -52,6 +52,23 @@ def test_the_recurrence_has_the_gradient_of_its_finite_differences() -> None:
     assert torch.autograd.gradcheck(run, (inputs, h, c, *layer.parameters()))
 
 
+def test_under_autocast_products_are_in_bf16_and_cells_are_not() -> None:
+    torch.manual_seed(0)
+    lstm, inputs = VariationalLSTM(16, 16, 1, 0.0, 0.2), torch.randn(4, 30, 16)
+    masks, weight = lstm.draw_masks(inputs), torch.randn(4, 30, 16)
+    found = []
+    for enabled in (False, True):
+        lstm.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            outputs, (h, c) = lstm(inputs, None, masks)
+        (outputs * weight).sum().backward()
+        assert outputs.dtype == h.dtype == c.dtype == torch.float32
+        found.append([outputs.detach(), c.detach(), *(p.grad for p in lstm.parameters())])
+    for exact, rounded in zip(*found, strict=True):
+        error = (rounded - exact).norm() / exact.norm()
+        assert 1e-5 < error < 0.02  # bf16 keeps 8 bits of a number
+
+
 def test_the_fused_path_is_taken_whenever_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*arguments: object) -> None:
         raise AssertionError("step by step")
