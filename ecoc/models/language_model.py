@@ -56,11 +56,7 @@ class LanguageModel(nn.Module):
         if tie:
             if isinstance(embedding, CodeEmbedding) != isinstance(head, ECOC):
                 raise ValueError("tie needs a token embedding with a softmax, or a code embedding with an ecoc head")
-            weight = embedding.get_parameter("weight")
-            if isinstance(embedding, TokenEmbedding):  # as the decoder it must start small, or every score is certain
-                with torch.no_grad():
-                    weight.div_(embedding.embedding_dim**0.5)
-            head.tie(weight)
+            head.tie(embedding.get_parameter("weight"))
 
     def forward(self, inputs: Tensor, targets: Tensor, state: State | None = None) -> Output:
         """Training loss over all steps; the loss is computed here so that DDP sees every parameter."""

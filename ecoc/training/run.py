@@ -249,12 +249,13 @@ def build_captioner(options: CaptionTrainOptions, parts: Parts) -> Captioner:
         raise ValueError(f"--image {options.image} needs {wanted} for each image, the features have shape {shape}")
     else:
         encoder = FeatureEncoder(shape[-1], options.hidden, options.dropout)
-    embedding, lstm, head, policy = _decoder(options, parts)
+    # as large as the image beside them: from a small start words and image take long to be told apart
+    embedding, lstm, head, policy = _decoder(options, parts, deviation=1.0)
     return Captioner(encoder, embedding, lstm, head, options.image, policy, options.sequential)
 
 
 def _decoder(
-    options: ModelOptions, parts: Parts
+    options: ModelOptions, parts: Parts, deviation: float | None = None
 ) -> tuple[TokenEmbedding | CodeEmbedding, VariationalLSTM, heads.Head, Policy | None]:
     if options.uses_code and parts.codebook is None:
         raise ValueError(f"{CODEBOOK} is missing, which --head {options.head} needs: train again, or use another run")
@@ -277,7 +278,7 @@ def _decoder(
         assert parts.codebook is not None
         embedding = CodeEmbedding(parts.codebook, size)
     else:
-        embedding = TokenEmbedding(len(vocabulary), size, parts.vectors)
+        embedding = TokenEmbedding(len(vocabulary), size, parts.vectors, deviation)
     lstm = VariationalLSTM(size, size, options.layers, options.dropout, options.recurrent_dropout)
     return embedding, lstm, head, build_feeding(options, head, embedding)
 

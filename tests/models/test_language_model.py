@@ -39,12 +39,15 @@ def test_token_embedding_can_start_from_vectors() -> None:
     similarity = nn.functional.cosine_similarity(embedding.weight[:1], embedding.weight[1:])
     expected = nn.functional.cosine_similarity(vectors[:1], vectors[1:])
     assert torch.corrcoef(torch.stack([similarity, expected]))[0, 1] > 0.8  # a random projection keeps angles
-    assert 0.9 < float(embedding.weight.detach().std()) < 1.1
+    assert float(embedding.weight.detach().std()) == pytest.approx(300**-0.5, rel=0.05)
 
 
-def test_a_tied_table_starts_small_enough_to_be_a_decoder() -> None:
-    table = model("softmax", by_code=False, tie=True).embedding.weight.detach()
-    assert float(table.std()) == pytest.approx(H**-0.5, rel=0.2)
+def test_vectors_of_a_table_start_at_length_one_or_as_asked() -> None:
+    torch.manual_seed(0)
+    assert float(TokenEmbedding(500, 64).weight.detach().norm(dim=1).mean()) == pytest.approx(1.0, rel=0.05)
+    assert float(TokenEmbedding(500, 64, deviation=1.0).weight.detach().std()) == pytest.approx(1.0, rel=0.05)
+    vectors = 7.0 * torch.randn(500, 64)
+    assert float(TokenEmbedding(500, 64, vectors, 0.5).weight.detach().std()) == pytest.approx(0.5, rel=0.05)
 
 
 @pytest.mark.parametrize("name", heads.NAMES)
