@@ -15,6 +15,8 @@ from ecoc.data.scenes import builtin_scenes
 from ecoc.options import CaptionTrainOptions
 from ecoc.training import train
 from ecoc.training.journal import Journal
+from ecoc.training.launch import prepared
+from ecoc.training.run import build_captioner
 from tests.training.test_training import ROOT, Killed, assert_same_run, log_of
 
 SMALL: dict[str, Any] = {"hidden": 24, "layers": 1, "epochs": 2, "batch": 60, "save_every": 3, "threads": 1}
@@ -43,6 +45,12 @@ def scenes(out: Path, **more: Any) -> CaptionTrainOptions:
     if more.get("head", "ecoc") == "ecoc":
         more = {"bits": 24} | more
     return CaptionTrainOptions(out=str(out), **({"scenes": 120} if "captions" not in more else {}), **SMALL | more)
+
+
+def test_words_start_as_large_as_images(tmp_path: Path) -> None:
+    options = scenes(tmp_path / "run", head="softmax")
+    table = build_captioner(options, prepared(options, tmp_path)[1]).embedding.get_parameter("weight")
+    assert float(table.detach().std()) == pytest.approx(1.0, rel=0.1)
 
 
 @pytest.mark.parametrize("head", ["softmax", "ecoc"])
