@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +54,12 @@ class Job:
     done: float = 0.0  # epochs, of those of tuning and training
     doing: str = ""
     lock: int = -1  # descriptor that its processes keep, even if the runner is killed
+    part: str = ""  # of the job, if it has a folder of its own
 
     @property
     def folder(self) -> Path:
         """Where its runs are."""
-        name = f"{self.row.name}.{self.settings.budget}.seed{self.seed}"
+        name = f"{self.row.name}.{self.settings.budget}.seed{self.seed}{self.part}"
         return Path(self.settings.out) / self.study.name / self.corpus / name
 
     @property
@@ -119,23 +120,30 @@ class Job:
 
     def _tune(self) -> dict[float, float]:
         """Validation perplexity (normalised) after one epoch, by learning rate; none if there is no choice."""
-        rates = self.study.learning_rates
+        rates, found = self.study.learning_rates, dict[float, float]()
         if len(rates) == 1:
-            return {}
-        path, found = self.folder / "tuning.json", dict[float, float]()
-        if path.exists():
-            found = {float(rate): value for rate, value in json.loads(path.read_text()).items()}
-        for rate in rates:
-            if rate in found:
+            return found
+        (row,) = self.study.chosen(self.row.tuned_as or self.row.name)
+        tuner = replace(self, row=row, part=".tuning")
+        path = tuner.folder / "tuning.json"
+        self.doing = f"waiting for the tuning of {row.name}"
+        with _alone(tuner.folder) as tuner.lock:  # other rows may want the same
+            if path.exists():
+                found = {float(rate): value for rate, value in json.loads(path.read_text()).items()}
+            for rate in rates:
+                self.doing = f"learning rate {rate:g}"
+                if rate not in found:
+                    found[rate] = tuner._try_rate(rate)
+                    path.write_text(json.dumps(found))
                 self.done += 1
-                continue
-            run = self.folder / f"lr-{rate:g}"
-            self._process(self.options() | {"lr": rate, "epochs": 1}, run, f"learning rate {rate:g}", 1)
-            last = [record for record in read_log(run) if record["event"] == "epoch"][-1]
-            found[rate] = last["valid_perplexity"]["normalised"]
-            path.write_text(json.dumps(found))
-            shutil.rmtree(run)
         return found
+
+    def _try_rate(self, rate: float) -> float:
+        run = self.folder / f"lr-{rate:g}"
+        self._process(self.options() | {"lr": rate, "epochs": 1}, run, f"learning rate {rate:g}", 1)
+        last = [record for record in read_log(run) if record["event"] == "epoch"][-1]
+        shutil.rmtree(run)
+        return float(last["valid_perplexity"]["normalised"])
 
     def _train(self, lr: float, tuning: dict[float, float]) -> Result:
         run, options = self.folder / "run", self.options() | {"lr": lr}

@@ -33,6 +33,7 @@ class Row:
         note: What a reader should know.
         by_corpus: Options that one corpus has beside them.
         measure_only: By budget, corpora on which an epoch is measured and not run to the end.
+        tuned_as: The row whose learning rate it takes because its first epoch is the same; its own by default.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Row:
     note: str = ""
     by_corpus: dict[str, dict[str, Any]] = field(default_factory=dict)
     measure_only: dict[str, list[str]] = field(default_factory=dict)
+    tuned_as: str = ""
 
     @property
     def needs_vectors(self) -> bool:
@@ -113,7 +115,7 @@ def read_study(name: str, folder: Path | None = None) -> Study:
     for path in sorted(folder.glob("*.yaml")):
         if path.name == SHARED:
             continue
-        values = _read(path, {"row", "options", "paper", "note", "by_corpus", "measure_only"})
+        values = _read(path, {"row", "options", "paper", "note", "by_corpus", "measure_only", "tuned_as"})
         row = Row(
             str(values["row"]),
             values["options"],
@@ -121,6 +123,7 @@ def read_study(name: str, folder: Path | None = None) -> Study:
             " ".join(str(values.get("note") or "").split()),
             values.get("by_corpus") or {},
             values.get("measure_only") or {},
+            str(values.get("tuned_as") or ""),
         )
         if row.name in rows:
             raise ValueError(f"{path}: row {row.name} is there twice; rename one")
@@ -131,6 +134,11 @@ def read_study(name: str, folder: Path | None = None) -> Study:
             f"{folder / SHARED}: order must name every row once; it and the files differ in "
             f"{', '.join(sorted(set(order) ^ set(rows))) or 'repeated names'}"
         )
+    for row in rows.values():
+        if row.tuned_as and (row.tuned_as not in rows or rows[row.tuned_as].tuned_as):
+            raise ValueError(
+                f"{folder}: {row.name} is tuned as {row.tuned_as}, which must be a row with its own tuning"
+            )
     return Study(
         name,
         shared["command"],

@@ -17,6 +17,7 @@ from ecoc.experiments import job as row_job
 from ecoc.experiments import runner
 from ecoc.experiments.results import Result, read_results
 from ecoc.experiments.rows import SHARED, configs, read_study, studies
+from ecoc.feeding import Schedule
 from ecoc.options import CaptionTrainOptions, ReproduceOptions, TrainOptions, typed
 from tests.training.tiny import write_corpus
 
@@ -120,13 +121,41 @@ def test_the_command_trains_the_same_and_a_finished_row_is_not_run_again(
 def test_tuning_goes_on_where_it_was(study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_two_rates(tmp_path)
     job = runner.jobs(study)[0]
-    job.folder.mkdir(parents=True)
-    (job.folder / "tuning.json").write_text('{"1e-05": 1.5}')
+    folder = job.folder.with_name(f"{job.folder.name}.tuning")
+    folder.mkdir(parents=True)
+    (folder / "tuning.json").write_text('{"1e-05": 1.5}')
     started = []
     monkeypatch.setattr(runner.Job, "_process", lambda self, options, run, doing, epochs: started.append(options["lr"]))
     monkeypatch.setattr(row_job, "read_log", lambda run: [{"event": "epoch", "valid_perplexity": {"normalised": 2.5}}])
     monkeypatch.setattr(row_job.shutil, "rmtree", lambda *_, **__: None)
     assert job._tune() == {1e-05: 1.5, 0.02: 2.5} and started == [0.02]
+
+
+@pytest.mark.usefixtures("here")
+def test_rows_with_the_same_first_epoch_are_tuned_once(
+    study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_two_rates(tmp_path)
+    path = tmp_path / "configs/tiny/code.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"tuned_as": "Softmax"}))
+    tried, process = [], runner.Job._process
+
+    def counted(job: runner.Job, options: dict, run: Path, doing: str, epochs: int) -> None:
+        tried.append((job.row.name, doing))
+        process(job, options, run, doing, epochs)
+
+    monkeypatch.setattr(runner.Job, "_process", counted)
+    study.rows = "Code,Softmax"
+    for job in runner.jobs(study):
+        job.run()
+        assert job.done == job.work
+    rates = [("Softmax", "learning rate 1e-05"), ("Softmax", "learning rate 0.02")]
+    assert tried == [*rates, ("Code", "training"), ("Softmax", "training")]
+    found = read(study)
+    assert found["Code"].tuning == found["Softmax"].tuning
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"tuned_as": "Code"}))
+    with pytest.raises(ValueError, match="Code is tuned as Code, which must be a row with its own tuning"):
+        runner.jobs(study)
 
 
 def test_a_killed_runner_goes_on(study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,3 +270,14 @@ def test_results_are_read_again_and_damaged_ones_told(tmp_path: Path) -> None:
         read_results(tmp_path)
     with pytest.raises(ValueError, match="is no folder"):
         read_results(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", studies())
+def test_rows_that_share_a_tuning_differ_only_in_what_the_first_epoch_does_not_do(name: str) -> None:
+    study = read_study(name)
+    rows = {row.name: row for row in study.rows}
+    for row in study.rows:
+        if row.tuned_as:
+            other, own = ({**rows[one].options, "feeding": ""} for one in (row.tuned_as, row.name))
+            assert other == own and row.by_corpus == rows[row.tuned_as].by_corpus
+            assert Schedule(epochs=1)(0) == 0.0 and "schedule" not in study.options
