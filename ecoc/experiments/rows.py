@@ -6,7 +6,7 @@ A study is a folder with one file a row and ``shared.yaml``, which has what all 
     # shared.yaml                                  # full-sm.yaml
     command: train                                 row: Full-SM
     options: {layers: 2, hidden: 400}              paper: {ptb: {valid: 86.19, test: 79.24}}
-    learning_rates: [0.002, 0.004, 0.008]          options: {head: softmax}
+    learning_rates: [0.001, 0.002, 0.004]          options: {head: softmax}
     budgets: {small: {ptb: {epochs: 6}}}
 """
 
