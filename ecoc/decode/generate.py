@@ -25,6 +25,9 @@ class Sampling:
     top_p: float | None = None
 
 
+PLAIN = Sampling()
+
+
 @torch.no_grad()
 def read(model: LanguageModel, prompt: Tensor, at_once: int = 256) -> tuple[Tensor, State]:
     """Last hidden state ``(batch, hidden)`` and state after a prompt ``(batch, time)`` of any length above 0."""
@@ -40,7 +43,7 @@ def generate(
     model: LanguageModel,
     prompt: Tensor,
     tokens: int,
-    sampling: Sampling = Sampling(),  # noqa: B008 (frozen)
+    sampling: Sampling = PLAIN,
     generator: torch.Generator | None = None,
     banned: Tensor | None = None,
 ) -> Tensor:
