@@ -30,8 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         below = commands[group].add_parser(last, help=help_, description=_before_arguments(options))
         below.set_defaults(command=name)
         _add_options(below, options)
-    given = vars(parser.parse_args(arguments))
+    known, rest = parser.parse_known_args(arguments)
+    given = vars(known)
     options, run, _ = COMMANDS[given.pop("command")]
+    several = [name for name, hint in typing.get_type_hints(options).items() if typing.get_origin(hint) is list]
+    if rest and (not several or any(one.startswith("-") for one in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:  # argparse takes files before a flag for all there are
+        given[several[0]] += rest
     try:
         values = _from_yaml(given.pop("config", None), options) | given
         chosen = options(**values)

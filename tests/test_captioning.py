@@ -156,6 +156,24 @@ def test_a_page_says_how_its_scores_were_divided(run: Path, tmp_path: Path) -> N
     assert "log probability, divided by its length to the power 0.7." in page.read_text()
 
 
+def test_pictures_may_stand_before_and_after_flags(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [str(tmp_path / f"{number}.png") for number in range(3)]
+    for name in names:
+        Image.fromarray(builtin_scenes(120)[1][0]).save(name)
+    lines = [[str(run), "--json", *names], [str(run), names[0], "--json", *names[1:]], ["--json", str(run), *names]]
+    for line in lines:
+        assert main(["caption", "describe", *line]) == 0
+        assert [json.loads(one)["image"] for one in capsys.readouterr().out.splitlines()] == names
+    with pytest.raises(SystemExit):
+        main(["caption", "describe", str(run), *names, "--jason"])
+    assert "unrecognized arguments: --jason" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["caption", "eval", str(run), "more"])
+    assert "unrecognized arguments: more" in capsys.readouterr().err
+
+
 def test_without_pictures_it_describes_scenes(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["caption", "describe", str(run), "--sentences", "1"]) == 0
     assert capsys.readouterr().out.count("test scene") == 12
