@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -20,6 +21,7 @@ from ecoc.experiments.results import Result
 from ecoc.experiments.tables import groups, headline_table, listed, table
 
 pytest.importorskip("matplotlib")
+ROOT = Path(__file__).parents[2]
 HOSTILE = """<script>alert("1")</script> & <b a='"'> | `x` [y](z)"""
 PEERS = ("Rand-Sample-SM", "Uni-Sample-SM", "Rand-Hierarchical-SM", "Uni-Hierarchical-SM", "Adaptive-SM", "NCE")
 COCO = ("Full-SM", "SS-SM", "Soft-SS-SM", "SS-Hierarchical-SM", "SS-ECOC", "CLVMS-ECOC", "DLVMS-ECOC", "Mine-ECOC")
@@ -542,6 +544,15 @@ def test_the_same_results_give_the_same_bytes(tmp_path):
 
 
 # --- the README
+
+
+def test_the_readme_and_markdown_are_in_step_with_the_results(tmp_path):
+    results = ROOT / "results"
+    shown = (ROOT / "README.md").read_text(encoding="utf-8").partition(MARKS[0])[2].partition(MARKS[1])[0]
+    assert shown == f"\n{headline(results)}\n"  # else: ecoc report --readme README.md
+    write_report(results, tmp_path / "page.html", tmp_path)
+    for path in tmp_path.glob("*.md"):
+        assert path.read_text(encoding="utf-8") == (results / path.name).read_text(encoding="utf-8")
 
 
 def test_the_headline_is_table_1_on_ptb(tmp_path):
