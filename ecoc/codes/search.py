@@ -46,8 +46,7 @@ def codeword_scores(
 
 
 def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each column, as ``scores.topk(k, dim=0)`` gives them (but for the order of equal ones), in a
-    third of its time.
+    """The k largest of each column, as ``scores.topk(k, dim=0)`` gives them (but for the order of equal ones), faster.
 
     They are in the k groups of tokens with the largest maxima, and a maximum is fast to find.
     """
