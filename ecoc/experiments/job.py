@@ -112,31 +112,45 @@ class Job:
                 result = self._measure()
             else:
                 tuning = self._tune()
-                lr = min(tuning, key=tuning.__getitem__) if tuning else self.study.learning_rates[0]
-                result = self._train(lr, tuning)
+                result = self._train(min(tuning, key=tuning.__getitem__))
+                if len(tuning) > 1:
+                    result.tuning = {f"{rate:g}": value for rate, value in tuning.items()}
+                    result.tuned = f"{self.tuner.row.name} on {self.tuner.corpus}"
             result.save(Path(self.settings.results))
             if not self.settings.keep:
                 shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _tune(self) -> dict[float, float]:
-        """Validation perplexity (normalised) after one epoch, by learning rate; none if there is no choice."""
-        rates, found = self.study.learning_rates, dict[float, float]()
-        if len(rates) == 1:
-            return found
+    @property
+    def tuner(self) -> "Job":
+        """Whose learning rate it takes: its own, or that of another row or on another corpus."""
         (row,) = self.study.chosen(self.row.tuned_as or self.row.name)
-        tuner = replace(self, row=row, part=".tuning")
-        path = tuner.folder / "tuning.json"
-        self.doing = f"waiting for the tuning of {row.name}"
+        corpus = self.study.tuned_on.get(self.settings.budget, {}).get(self.corpus, self.corpus)
+        return replace(self, row=row, corpus=corpus, part=".tuning")
+
+    def _tune(self) -> dict[float, float]:
+        """Validation perplexity (normalised) after one epoch, by learning rate; of a single rate nothing is run."""
+        rates, tuner = self.study.learning_rates, self.tuner
+        if len(rates) == 1:
+            return {rates[0]: 0.0}
+        self.doing = f"waiting for the tuning of {tuner.row.name} on {tuner.corpus}"
         with _alone(tuner.folder) as tuner.lock:  # other rows may want the same
-            if path.exists():
-                found = {float(rate): value for rate, value in json.loads(path.read_text()).items()}
+            found = tuner._known_tuning()
             for rate in rates:
                 self.doing = f"learning rate {rate:g}"
                 if rate not in found:
                     found[rate] = tuner._try_rate(rate)
-                    path.write_text(json.dumps(found))
+                    (tuner.folder / "tuning.json").write_text(json.dumps(found))
                 self.done += 1
-        return found
+        return {rate: found[rate] for rate in rates}
+
+    def _known_tuning(self) -> dict[float, float]:
+        """What was found before: in the row's result, or by a tuning that is not finished."""
+        known, path = dict[str, float](), self.folder / "tuning.json"
+        if self.finished:
+            known = json.loads(self.blank.path(Path(self.settings.results)).read_text())["tuning"]
+        elif path.exists():
+            known = json.loads(path.read_text())
+        return {float(rate): value for rate, value in known.items()}
 
     def _try_rate(self, rate: float) -> float:
         run = self.folder / f"lr-{rate:g}"
@@ -145,7 +159,7 @@ class Job:
         shutil.rmtree(run)
         return float(last["valid_perplexity"]["normalised"])
 
-    def _train(self, lr: float, tuning: dict[float, float]) -> Result:
+    def _train(self, lr: float) -> Result:
         run, options = self.folder / "run", self.options() | {"lr": lr}
         self._process(options, run, "training", self.epochs)
         self.doing = "evaluating"
@@ -154,7 +168,7 @@ class Job:
         start, last = next(record for record in records if record["event"] == "start"), epochs[-1]
         result = self.blank
         result.command, result.commit, result.versions = self._command(options), commit(), versions()
-        result.options, result.tuning = options, {f"{rate:g}": value for rate, value in tuning.items()}
+        result.options = options
         names = ("epoch", "step", "train_loss", "valid_perplexity", "cpu_seconds", "mixing", "changed_inputs")
         result.curve = [{name: record[name] for name in names if name in record} for record in epochs]
         result.cost = {name: last[name] for name in ("cpu_seconds", "validation_cpu_seconds", "peak_memory_bytes")}

@@ -241,7 +241,8 @@ def _run(result: Result) -> str:
     text += f"<code>{escape(result.command)}</code>"
     if result.tuning:
         tried = ", ".join(f"{rate}: {perplexity:,.2f}" for rate, perplexity in result.tuning.items())
-        text += f" Validation perplexity after one epoch by learning rate: {escape(tried)}."
+        whose = f" of {escape(result.tuned)}" if result.tuned else ""
+        text += f" Validation perplexity{whose} after one epoch, by learning rate: {escape(tried)}."
     return text
 
 

@@ -29,6 +29,7 @@ class Result:
         note: What a reader should know about the row.
         options: The options of training.
         tuning: Validation perplexity (normalised) after one epoch, by learning rate.
+        tuned: Whose that is: a row on a corpus.
         sizes: ``decoder_parameters``, ``parameters``, ``bytes`` (packed codebook included).
         cost: ``cpu_seconds`` of training with validation, ``validation_cpu_seconds``, ``preparation_cpu_seconds``,
             ``peak_memory_bytes``, ``threads``, ``epochs``.
@@ -51,6 +52,7 @@ class Result:
     note: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     tuning: dict[str, float] = field(default_factory=dict)
+    tuned: str = ""
     sizes: dict[str, int] = field(default_factory=dict)
     cost: dict[str, float] = field(default_factory=dict)
     valid: dict[str, Any] = field(default_factory=dict)

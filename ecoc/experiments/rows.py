@@ -59,6 +59,7 @@ class Study:
         options: That all rows share.
         learning_rates: That every row chooses from.
         budgets: Options by budget and corpus.
+        tuned_on: By budget, corpora whose rows take the learning rates of another corpus: ``{wikitext-2: ptb}``.
         rows: In the paper's order, then ours.
     """
 
@@ -67,6 +68,7 @@ class Study:
     options: dict[str, Any]
     learning_rates: list[float]
     budgets: dict[str, dict[str, dict[str, Any]]]
+    tuned_on: dict[str, dict[str, str]]
     rows: list[Row]
 
     def chosen(self, names: str | None) -> list[Row]:
@@ -110,7 +112,7 @@ def read_study(name: str, folder: Path | None = None) -> Study:
     folder = folder or configs() / name
     if not (folder / SHARED).is_file():
         raise ValueError(f"study {name} is unknown: choose one of {', '.join(studies())}")
-    shared = _read(folder / SHARED, {"command", "options", "learning_rates", "budgets", "order"})
+    shared = _read(folder / SHARED, {"command", "options", "learning_rates", "budgets", "tuned_on", "order"})
     rows = {}
     for path in sorted(folder.glob("*.yaml")):
         if path.name == SHARED:
@@ -145,6 +147,7 @@ def read_study(name: str, folder: Path | None = None) -> Study:
         shared["options"],
         shared["learning_rates"],
         shared["budgets"],
+        shared.get("tuned_on") or {},
         [rows[one] for one in order],
     )
 

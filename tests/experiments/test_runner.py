@@ -158,6 +158,40 @@ def test_rows_with_the_same_first_epoch_are_tuned_once(
         runner.jobs(study)
 
 
+@pytest.mark.usefixtures("here")
+def test_a_corpus_can_take_the_learning_rates_of_another(
+    study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come from the other corpus's results if those are there, and are run on its text if not."""
+    with_two_rates(tmp_path)
+    write_corpus(tmp_path / "more")
+    path = tmp_path / "configs/tiny" / SHARED
+    shared = yaml.safe_load(path.read_text()) | {"tuned_on": {"small": {"more": "text"}}}
+    shared["budgets"]["small"]["more"] = {"epochs": 1}
+    path.write_text(yaml.safe_dump(shared))
+    tried, process = [], runner.Job._process
+
+    def counted(job: runner.Job, options: dict, run: Path, doing: str, epochs: int) -> None:
+        tried.append((job.corpus, options["corpus"], options["lr"], doing))
+        process(job, options, run, doing, epochs)
+
+    monkeypatch.setattr(runner.Job, "_process", counted)
+    study.rows, study.corpora = "Softmax", "more"
+    runner.jobs(study)[0].run()
+    rates = [("text", "text", rate, f"learning rate {rate:g}") for rate in (1e-5, 0.02)]
+    assert tried == [*rates, ("more", "more", 0.02, "training")]
+    first = read(study)["Softmax"]
+    assert first.tuned == "Softmax on text" and set(first.tuning) == {"1e-05", "0.02"}
+    tuning = {"1e-05": 1.0, "0.02": 2.0, "0.9": 0.5}  # 0.9 is no choice any more
+    Result("tiny", "Code", "text", 1, "small", tuning=tuning).save(Path(study.results))
+    tried.clear()
+    study.rows = "Code"
+    runner.jobs(study)[0].run()
+    assert tried == [("more", "more", 1e-5, "training")]
+    found = [one for one in read_results(Path(study.results)) if (one.row, one.corpus) == ("Code", "more")]
+    assert found[0].tuning == {"1e-05": 1.0, "0.02": 2.0} and found[0].tuned == "Code on text"
+
+
 def test_a_killed_runner_goes_on(study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its orphan is waited for, and the result is that of a runner never killed."""
     study.rows = "Code"
