@@ -34,6 +34,7 @@ class Row:
         by_corpus: Options that one corpus has beside them.
         measure_only: By budget, corpora on which an epoch is measured and not run to the end.
         tuned_as: The row whose learning rate it takes because its first epoch is the same; its own by default.
+        corpora: That it is run on; all by default.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Row:
     by_corpus: dict[str, dict[str, Any]] = field(default_factory=dict)
     measure_only: dict[str, list[str]] = field(default_factory=dict)
     tuned_as: str = ""
+    corpora: tuple[str, ...] = ()
 
     @property
     def needs_vectors(self) -> bool:
@@ -117,7 +119,7 @@ def read_study(name: str, folder: Path | None = None) -> Study:
     for path in sorted(folder.glob("*.yaml")):
         if path.name == SHARED:
             continue
-        values = _read(path, {"row", "options", "paper", "note", "by_corpus", "measure_only", "tuned_as"})
+        values = _read(path, {"row", "options", "paper", "note", "by_corpus", "measure_only", "tuned_as", "corpora"})
         row = Row(
             str(values["row"]),
             values["options"],
@@ -126,6 +128,7 @@ def read_study(name: str, folder: Path | None = None) -> Study:
             values.get("by_corpus") or {},
             values.get("measure_only") or {},
             str(values.get("tuned_as") or ""),
+            tuple(values.get("corpora") or ()),
         )
         if row.name in rows:
             raise ValueError(f"{path}: row {row.name} is there twice; rename one")

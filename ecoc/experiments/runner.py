@@ -26,8 +26,16 @@ def jobs(settings: ReproduceOptions) -> list[Job]:
         raise ValueError(
             f"{', '.join(lacking)} need outside word vectors: give --vectors FILE (GloVe or word2vec), or choose --rows"
         )
-    seeds = range(1, settings.seeds + 1)
-    return [Job(study, row, corpus, seed, settings) for corpus in corpora for seed in seeds for row in rows]
+    found = [
+        Job(study, row, corpus, seed, settings)
+        for corpus in corpora
+        for seed in range(1, settings.seeds + 1)
+        for row in rows
+        if corpus in (row.corpora or corpora)
+    ]
+    if not found:
+        raise ValueError(f"{', '.join(row.name for row in rows)} is not run on {', '.join(corpora)}: see --list")
+    return found
 
 
 def reproduce(settings: ReproduceOptions, progress: bool = True) -> list[str]:

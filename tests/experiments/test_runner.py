@@ -271,6 +271,17 @@ def test_rows_that_need_vectors_say_so() -> None:
         runner.jobs(ReproduceOptions("table2"))
 
 
+def test_rows_keep_to_their_corpora(study: ReproduceOptions, tmp_path: Path) -> None:
+    path = tmp_path / "configs/tiny/code.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"corpora": ["other"]}))
+    assert [job.row.name for job in runner.jobs(study)] == ["Softmax"]
+    study.rows = "Code"
+    with pytest.raises(ValueError, match="Code is not run on text: see --list"):
+        runner.jobs(study)
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"corpora": ["text"]}))
+    assert [job.row.name for job in runner.jobs(study)] == ["Code"]
+
+
 @pytest.mark.parametrize("name", studies())
 def test_every_config_is_right(name: str) -> None:
     """Names, options and values of all rows are ones that the commands take."""
