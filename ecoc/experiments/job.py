@@ -4,25 +4,19 @@ One epoch with each learning rate, then the whole budget with the best of them, 
 one file of results. Whatever is killed goes on where it was when it is started again.
 """
 
-import fcntl
 import json
 import os
-import platform
-import shlex
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from ecoc import __version__
 from ecoc.data import open_captions
+from ecoc.experiments.process import Failed, alone, command_of, commit, data_dir_of, flags, versions
 from ecoc.experiments.results import Result
 from ecoc.experiments.rows import Row, Study
 from ecoc.options import ReproduceOptions
@@ -30,10 +24,6 @@ from ecoc.training.journal import read_log
 
 MEASURED_SECONDS = 60.0  # of a row that is only measured
 CAPTIONS_SHOWN = 10
-
-
-class Failed(Exception):  # noqa: N818 (what a row did, not a mistake here)
-    """A row's process ended with an error; its last line is the message."""
 
 
 @dataclass
@@ -105,7 +95,7 @@ class Job:
     def run(self) -> None:
         """Do all that is still to do, and write the result."""
         self.doing = "waiting for another process on it"
-        with _alone(self.folder) as self.lock:
+        with alone(self.folder) as self.lock:
             if self.finished:
                 return
             if self.measured_only:
@@ -133,7 +123,7 @@ class Job:
         if len(rates) == 1:
             return {rates[0]: 0.0}
         self.doing = f"waiting for the tuning of {tuner.row.name} on {tuner.corpus}"
-        with _alone(tuner.folder) as tuner.lock:  # other rows may want the same
+        with alone(tuner.folder) as tuner.lock:  # other rows may want the same
             found = tuner._known_tuning()
             for rate in rates:
                 self.doing = f"learning rate {rate:g}"
@@ -167,7 +157,7 @@ class Job:
         epochs = [record for record in records if record["event"] == "epoch"]
         start, last = next(record for record in records if record["event"] == "start"), epochs[-1]
         result = self.blank
-        result.command, result.commit, result.versions = self._command(options), commit(), versions()
+        result.command, result.commit, result.versions = command_of(self.study.command, options), commit(), versions()
         result.options = options
         names = ("epoch", "step", "train_loss", "valid_perplexity", "cpu_seconds", "mixing", "changed_inputs")
         result.curve = [{name: record[name] for name in names if name in record} for record in epochs]
@@ -196,7 +186,7 @@ class Job:
         seconds = last["cpu_seconds"] - last["validation_cpu_seconds"]
         whole = seconds * read_log(run)[0]["steps_per_epoch"] / last["step"] + last["validation_cpu_seconds"]
         result = self.blank
-        result.command, result.commit, result.versions = self._command(options), commit(), versions()
+        result.command, result.commit, result.versions = command_of(self.study.command, options), commit(), versions()
         result.options, result.cost = options, {"cpu_seconds_per_epoch": whole, "measured_steps": last["step"]}
         result.skipped = f"{whole:,.0f} CPU seconds an epoch, measured over {last['step']} steps"
         return result
@@ -205,7 +195,7 @@ class Job:
         """Train one run in a process, or go on with it; count its epochs meanwhile."""
         self.doing = doing
         before = self.done
-        arguments = self._flags(options | {"out": str(run)})
+        arguments = flags({name: self._filled(value) for name, value in options.items()} | {"out": str(run)})
         if (run / "config.json").exists():
             arguments = ["--out", str(run), "--resume"]
         process = self._start([*self.study.command.split(), *arguments, "--threads", str(self.settings.threads)])
@@ -246,16 +236,6 @@ class Job:
             raise Failed(f"{self.row.name} on {self.corpus}, {self.doing}: {last[0]}")
         return output
 
-    def _flags(self, options: dict[str, Any]) -> list[str]:
-        """Options as they are typed, placeholders filled in."""
-        result = []
-        for name, value in options.items():
-            filled = self._filled(value)
-            if filled is None or filled is False:
-                continue
-            result += [f"--{name.replace('_', '-')}", *([] if filled is True else [str(filled)])]
-        return result
-
     def _filled(self, value: Any) -> Any:
         settings = self.settings
         if value == "DATA":
@@ -263,14 +243,6 @@ class Job:
         if value in ("CAPTIONS", "FEATURES", "PROJECTION"):
             return getattr(settings, value.lower())
         return value.replace("VECTORS", settings.vectors or "") if isinstance(value, str) else value
-
-    def _command(self, options: dict[str, Any]) -> str:
-        """The command of the whole training, with placeholders for what is elsewhere on another machine."""
-        words = [self.study.command]
-        for name, value in options.items():
-            if value is not None and value is not False:
-                words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-        return f"ecoc {shlex.join(words).replace(shlex.quote(self.study.command), self.study.command)}"
 
     def _shown(self, captions: Path) -> list[dict[str, Any]]:
         """The first captions, with what people said."""
@@ -288,36 +260,3 @@ class Job:
 def _epochs_done(run: Path) -> float:
     records = read_log(run)
     return float(max((record.get("epoch", 0) for record in records), default=0))
-
-
-def data_dir_of(data_dir: str | None, corpus: str) -> str:
-    """The folder of a corpus: the one given, or the one of its name in there."""
-    if data_dir is None:
-        raise ValueError(f"--data-dir is missing: the folder that has {corpus}, or a folder {corpus} with its files")
-    inside = Path(data_dir) / corpus
-    return str(inside if inside.is_dir() else data_dir)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[int]:
-    """Wait until no process, not even one that a killed runner left behind, works on this folder."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder.with_name(f".{folder.name}.lock"), os.O_CREAT | os.O_RDWR)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def commit() -> str:
-    """Of the code that runs, with ``-dirty`` if it has changes; ``unknown`` outside a repository."""
-    here = Path(__file__).parents[2]
-    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else "unknown"
-
-
-def versions() -> dict[str, str]:
-    """Of what a result depends on."""
-    return {"python": platform.python_version(), "torch": torch.__version__, "ecoc": __version__}

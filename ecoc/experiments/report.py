@@ -12,8 +12,9 @@ from typing import Any
 
 from ecoc.codes.vectors import progress_bar
 from ecoc.experiments.charts import charts
+from ecoc.experiments.groups import FULL, Group, Runs, groups
 from ecoc.experiments.results import Result, read_results
-from ecoc.experiments.tables import FULL, Group, Runs, Table, groups, headline_table, table
+from ecoc.experiments.tables import Table, headline_table, table
 from ecoc.training.checkpoint import written_whole
 
 MARKS = ("<!-- experiments.report -->", "<!-- /experiments.report -->")

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ecoc.experiments.job import Failed, Job, data_dir_of
+from ecoc.experiments.job import Job
+from ecoc.experiments.process import Failed, data_dir_of
 from ecoc.experiments.rows import read_study
 from ecoc.options import ReproduceOptions
 

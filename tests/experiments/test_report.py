@@ -15,10 +15,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from ecoc.experiments.charts import charts, place
+from ecoc.experiments.charts import charts
+from ecoc.experiments.drawing import place
+from ecoc.experiments.groups import groups
 from ecoc.experiments.report import MARKS, headline, update_readme, write_report
 from ecoc.experiments.results import Result
-from ecoc.experiments.tables import groups, headline_table, listed, table
+from ecoc.experiments.tables import headline_table, listed, table
 
 pytest.importorskip("matplotlib")
 ROOT = Path(__file__).parents[2]
