@@ -13,7 +13,8 @@ from torch import Tensor
 from ecoc.codes.vectors import progress_bar
 from ecoc.data import CaptionBatches, CaptionedImage
 from ecoc.data.captions import Skipped
-from ecoc.data.extract import SIDE, Extractor, check_pillow, find_images, read_picture
+from ecoc.data.extract import Extractor
+from ecoc.data.pictures import SIDE, check_pillow, find_images, read_picture
 from ecoc.decode.beam import search
 from ecoc.metrics import evaluate_captions, meteor, score_captions
 from ecoc.models import Captioner

@@ -153,7 +153,7 @@ def _picture(picture: Path | np.ndarray, alt: str) -> str:
         from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError as error:
         raise ValueError('pictures need Pillow: pip install "ecoc[captions]"') from error
-    from ecoc.data.extract import on_white
+    from ecoc.data.pictures import on_white
 
     if isinstance(picture, np.ndarray):
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:

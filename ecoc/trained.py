@@ -11,6 +11,7 @@ from ecoc.options import CaptionTrainOptions, TrainOptions
 from ecoc.training import run as runs
 from ecoc.training.checkpoint import save_weights
 from ecoc.training.journal import read_log
+from ecoc.training.parts import Parts
 
 if TYPE_CHECKING:
     from ecoc.captioning import TrainedCaptioner
@@ -23,7 +24,7 @@ Options = TypeVar("Options", TrainOptions, CaptionTrainOptions)
 class TrainedRun(Generic[Model, Options]):
     """A run's folder, and the model in it."""
 
-    def __init__(self, folder: Path, model: Model, parts: runs.Parts, options: Options) -> None:
+    def __init__(self, folder: Path, model: Model, parts: Parts, options: Options) -> None:
         self.folder, self.parts = folder, parts
         self.model: Model = model
         self.options: Options = options

@@ -9,6 +9,7 @@ from ecoc.codes import Codebook
 from ecoc.data import Vocabulary, open_corpus
 from ecoc.options import CodebookBuildOptions, TrainOptions
 from ecoc.training import run as runs
+from ecoc.training.parts import CODEBOOK, load_code, prepare
 
 
 class WordCode:
@@ -26,7 +27,7 @@ class WordCode:
         self.folder = Path(folder)
         self.vocabulary: Vocabulary
         self.codebook: Codebook
-        self.vocabulary, self.codebook = runs.load_code(self.folder)
+        self.vocabulary, self.codebook = load_code(self.folder)
 
     def nearest(self, word: str, k: int = 10) -> list[tuple[str, int]]:
         """The k words whose codewords differ from that of `word` in the fewest bits, with the number of bits."""
@@ -62,7 +63,7 @@ def build(options: CodebookBuildOptions, progress: bool = True) -> WordCode:
     """Build a code over the words of a corpus, and save both."""
     names = ("corpus", "data_dir", "codebook", "bits", "vectors", "tokeniser", "min_count", "max_size", "seed")
     like_training = TrainOptions(head="ecoc", **{name: getattr(options, name) for name in names})
-    with runs.new_folder(Path(options.out), options.overwrite, runs.CODEBOOK) as folder:
+    with runs.new_folder(Path(options.out), options.overwrite, CODEBOOK) as folder:
         with TemporaryDirectory() as cache:
             corpus = open_corpus(
                 options.corpus,
@@ -73,7 +74,7 @@ def build(options: CodebookBuildOptions, progress: bool = True) -> WordCode:
                 max_size=options.max_size,
                 progress=progress,
             )
-            parts = runs.prepare(like_training, corpus.vocabulary, corpus.train, progress)
+            parts = prepare(like_training, corpus.vocabulary, corpus.train, progress)
         parts.save(folder)
     return WordCode(options.out)
 

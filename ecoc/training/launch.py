@@ -17,6 +17,7 @@ from ecoc.data.scenes import builtin_scenes
 from ecoc.options import CaptionTrainOptions, RunOptions, TrainOptions, flag
 from ecoc.training import run as runs
 from ecoc.training.checkpoint import load_checkpoint
+from ecoc.training.parts import Parts, prepare
 from ecoc.training.task import CaptionTask, LanguageTask, Task
 from ecoc.training.trainer import Trainer
 
@@ -66,9 +67,7 @@ def _built(
     return Trainer(options, build_task(options, data, parts, shard), folder, shard, progress), took
 
 
-def build_task(
-    options: RunOptions, data: Corpus | CaptionData, parts: runs.Parts, shard: tuple[int, int] = (0, 1)
-) -> Task:
+def build_task(options: RunOptions, data: Corpus | CaptionData, parts: Parts, shard: tuple[int, int] = (0, 1)) -> Task:
     """A new model with its data."""
     if isinstance(options, TrainOptions):
         assert isinstance(data, Corpus)
@@ -108,7 +107,7 @@ def _stored(given: RunOptions, folder: Path) -> RunOptions:
 
 def prepared(
     options: RunOptions, folder: Path, rank: int = 0, world: int = 1, progress: bool = False
-) -> tuple[Corpus | CaptionData, runs.Parts]:
+) -> tuple[Corpus | CaptionData, Parts]:
     """Data and parts; the first process makes them, the others read what it made."""
     if rank == 0:
         data = _data(options, folder, progress)
@@ -119,7 +118,7 @@ def prepared(
         torch.distributed.barrier()
     if rank != 0:
         data = _data(options, folder, False)
-    return data, runs.Parts.load(folder)
+    return data, Parts.load(folder)
 
 
 def _data(options: RunOptions, folder: Path, progress: bool) -> Corpus | CaptionData:
@@ -151,11 +150,11 @@ def caption_data(
     )
 
 
-def _parts(options: RunOptions, data: Corpus | CaptionData, progress: bool) -> runs.Parts:
+def _parts(options: RunOptions, data: Corpus | CaptionData, progress: bool) -> Parts:
     if isinstance(data, Corpus):
-        return runs.prepare(options, data.vocabulary, data.train, progress)
+        return prepare(options, data.vocabulary, data.train, progress)
     assert isinstance(options, CaptionTrainOptions)
-    parts = runs.prepare(options, data.vocabulary, CaptionBatches(data, 1).words(), progress)
+    parts = prepare(options, data.vocabulary, CaptionBatches(data, 1).words(), progress)
     parts.features = data.features.shape
     if options.projection is not None:
         parts.projection = Projection.load(Path(options.projection))

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from ecoc.data import extract, open_captions
-from ecoc.data.extract import Extractor, Projection, extract_features, find_images, read_picture
+from ecoc.data.extract import Extractor, Projection, extract_features
+from ecoc.data.pictures import find_images, read_picture
 
 Image = pytest.importorskip("PIL.Image", reason="needs pip install pillow")
 

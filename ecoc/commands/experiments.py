@@ -1,0 +1,34 @@
+"""What the commands for the paper's tables and figure do."""
+
+import sys
+from pathlib import Path
+
+from ecoc.options import ReportOptions, ReproduceOptions
+
+
+def reproduce_command(options: ReproduceOptions) -> int:
+    """Run the rows of a study."""
+    from ecoc.experiments.runner import jobs, reproduce
+
+    if options.list:
+        for job in jobs(options):
+            state = "finished" if job.finished else "to do"
+            print(f"{state:9} {job.corpus:12} seed {job.seed}  {job.row.name}")
+        return 0
+    failed = reproduce(options)
+    for line in failed:
+        print(f"ecoc: failed: {line}", file=sys.stderr)
+    print(f"{options.results}: {len(jobs(options)) - len(failed)} rows of {options.study}. Next: ecoc report")
+    return 1 if failed else 0
+
+
+def report_command(options: ReportOptions) -> int:
+    """A page of all results."""
+    from ecoc.experiments.report import update_readme, write_report
+
+    results = Path(options.results)
+    write_report(results, Path(options.out), Path(options.markdown or options.results), progress=True)
+    print(f"{options.out}: done")
+    if options.readme is not None:
+        update_readme(Path(options.readme), results)
+    return 0
