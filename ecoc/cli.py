@@ -28,14 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             above = commands[""].add_parser(group, help=GROUPS[group], description=f"{GROUPS[group]}.".capitalize())
             commands[group] = above.add_subparsers(required=True, metavar="COMMAND")
         below = commands[group].add_parser(last, help=help_, description=_before_arguments(options))
-        below.set_defaults(command=name)
+        below.set_defaults(command=name, parser=below)
         _add_options(below, options)
     known, rest = parser.parse_known_args(arguments)
     given = vars(known)
-    options, run, _ = COMMANDS[given.pop("command")]
+    (options, run, _), own = COMMANDS[given.pop("command")], given.pop("parser")
     several = [name for name, hint in typing.get_type_hints(options).items() if typing.get_origin(hint) is list]
     if rest and (not several or any(one.startswith("-") for one in rest)):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        own.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:  # argparse takes files before a flag for all there are
         given[several[0]] += rest
     try:

@@ -168,7 +168,7 @@ def test_pictures_may_stand_before_and_after_flags(
         assert [json.loads(one)["image"] for one in capsys.readouterr().out.splitlines()] == names
     with pytest.raises(SystemExit):
         main(["caption", "describe", str(run), *names, "--jason"])
-    assert "unrecognized arguments: --jason" in capsys.readouterr().err
+    assert "unrecognized arguments: --jason (see ecoc caption describe --help)" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["caption", "eval", str(run), "more"])
     assert "unrecognized arguments: more" in capsys.readouterr().err
