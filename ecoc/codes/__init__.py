@@ -17,7 +17,7 @@ from ecoc.codes.convolutional import convolutional_codewords
 from ecoc.codes.distributed import hadamard_codewords, onehot_codewords, random_codewords
 from ecoc.codes.semantic import semantic_codewords
 from ecoc.codes.skipgram import skipgram_vectors
-from ecoc.codes.span_mass import best_codeword, log_codeword_probability, log_span_mass
+from ecoc.codes.span_mass import best_codeword, log_codeword_probability, log_span_mass, log_span_masses
 from ecoc.codes.spans import ORDERS, span_codebook
 from ecoc.codes.vectors import WordVectors, checked_matrix, concatenate, fill_missing, read_vectors, write_vectors
 
@@ -45,6 +45,7 @@ __all__ = [
     "frequency_rank",
     "log_codeword_probability",
     "log_span_mass",
+    "log_span_masses",
     "pack",
     "read_vectors",
     "skipgram_vectors",

@@ -12,11 +12,22 @@ step down, and the two ends themselves. A cylinder's probability is a product ov
 
 Both cost O(n) a token. All terms are positive: nothing is subtracted (as in F(hi) - F(lo)), so a token with
 probability e^-500 is as exact as a likely one, and n may be in the thousands: no integer or power of two is formed.
+
+For all tokens at once, :func:`log_span_masses` takes bytes in place of bits: a byte's 256 values have probabilities of
+their own, and so have all values above or below one, which are the cylinders of eight bits at once.
 """
+
+from collections.abc import Iterator
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, pad
+
+from ecoc.codes.bits import unpack
+
+_AT_ONCE = 2**19  # spans x rows that are worked on while they are in a processor's cache
+_TINY = 1e-280  # below, float64 loses digits
 
 
 def log_span_mass(logits: Tensor, first: Tensor, last: Tensor) -> Tensor:
@@ -27,6 +38,67 @@ def log_span_mass(logits: Tensor, first: Tensor, last: Tensor) -> Tensor:
         Returns ``(...)``.
     """
     return _prefix_terms(logits, first, last).logsumexp(-1)
+
+
+@torch.no_grad()
+def log_span_masses(logits: Tensor, first: Tensor, last: Tensor) -> Tensor:
+    """:func:`log_span_mass` of many spans for many rows of bits, without gradient and many times faster.
+
+    Shapes:
+        logits ``(N, n)``; first, last ``(V, ceil(n / 8))`` bytes. Returns ``(N, V)``.
+    """
+    different = first != last
+    parting = torch.where(different.any(1), different.byte().argmax(1), first.shape[1])  # first byte that differs
+    order = parting.argsort(stable=True)
+    ends = [0, *parting.bincount(minlength=first.shape[1] + 1).cumsum(0).tolist()]
+    sorted_first, sorted_last = (end[order].T.int().contiguous() for end in (first, last))  # [bytes, V]
+    result = logits.new_empty(len(logits), len(first))
+    for rows, out in zip(*(x.split(max(1, _AT_ONCE // len(first))) for x in (logits, result)), strict=True):
+        mass = _masses(rows, sorted_first, sorted_last, ends)
+        out[:, order] = mass.log().T.to(out.dtype)
+        row, span = (mass.T < _TINY).nonzero().T
+        for some, spans in zip(row.split(_AT_ONCE // 64), order[span].split(_AT_ONCE // 64), strict=True):
+            both = (unpack(end[spans], logits.shape[1]) for end in (first, last))
+            out[some, spans] = log_span_mass(rows[some], *both)
+    return result
+
+
+def _masses(logits: Tensor, first: Tensor, last: Tensor, ends: list[int]) -> Tensor:
+    """Masses ``(V, N)`` in float64 of spans whose bytes ``(bytes, V)`` are sorted by the first that differs.
+
+    `up` and `down` are the probabilities of all bytes so far being those of `first` and of `last`; `ends[k]` spans
+    have parted before byte k.
+    """
+    up = logits.new_ones(first.shape[1], len(logits), dtype=torch.float64)
+    down, mass = torch.zeros_like(up), torch.zeros_like(up)
+    values = torch.arange(256, device=logits.device)
+    for k, ((start, stop), chance) in enumerate(zip(pairwise(ends), _bytes(logits), strict=False)):
+        above, below = pad(chance[1:].flip(0).cumsum(0).flip(0), (0, 0, 0, 1)), pad(chance[:-1].cumsum(0), (0, 0, 1, 0))
+        parted, parting = slice(0, start), slice(start, stop)
+        mass[parted].addcmul_(up[parted], above.index_select(0, first[k, parted]))
+        mass[parted].addcmul_(down[parted], below.index_select(0, last[k, parted]))
+        down[parted].mul_(chance.index_select(0, last[k, parted]))
+        between = (values > first[k, parting, None]) & (values < last[k, parting, None])
+        torch.mul(up[parting], between.double() @ chance, out=mass[parting])
+        torch.mul(up[parting], chance.index_select(0, last[k, parting]), out=down[parting])
+        up.mul_(chance.index_select(0, first[k]))
+        if start == first.shape[1] and bool((up + down <= 1e-17 * mass).all()):
+            break  # what is left changes no digit
+    else:
+        mass += up
+        mass += down
+    return mass
+
+
+def _bytes(logits: Tensor) -> Iterator[Tensor]:
+    """Probability of each value of each byte in turn, ``(256, N)`` in float64; bits that fill up the last are 0."""
+    one = pad(logits.double(), (0, -logits.shape[1] % 8), value=-torch.inf).sigmoid().T.unflatten(0, (-1, 8))
+    zero = pad((-logits).double(), (0, -logits.shape[1] % 8), value=torch.inf).sigmoid().T.unflatten(0, (-1, 8))
+    for ones, zeros in zip(one, zero, strict=True):
+        chance = ones.new_ones(1, len(logits))
+        for p, q in zip(ones, zeros, strict=True):
+            chance = (chance.unsqueeze(1) * torch.stack([q, p])).flatten(0, 1)
+        yield chance
 
 
 def best_codeword(logits: Tensor, first: Tensor, last: Tensor) -> Tensor:

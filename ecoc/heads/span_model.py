@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ecoc.codes import Codebook, best_codeword, log_codeword_probability, log_span_mass, unpack
+from ecoc.codes import Codebook, best_codeword, log_codeword_probability, log_span_mass, log_span_masses, unpack
 
-_COARSE_BITS = 12  # bits beyond log2 V that a first look at all of V uses
 _TERMS_AT_ONCE = 2**22  # rows x tokens x bits held at once
 
 
@@ -72,8 +71,12 @@ class SpanModel(nn.Module):
         return -self._log_best(output, target)
 
     def log_prob(self, output: Tensor) -> Tensor:
-        """Log probability of every token, ``(N, V)``, a few tokens at a time."""
-        return torch.cat([self._log_mass(output.unsqueeze(1), some) for some in self._pieces(output)], 1)
+        """Log probability of every token, ``(N, V)``; if a gradient is wanted, a few tokens at a time."""
+        if torch.is_grad_enabled() and output.requires_grad:
+            return torch.cat([self._log_mass(output.unsqueeze(1), some) for some in self._pieces(output)], 1)
+        logits, log_weight = self.parts(output)
+        mass = log_span_masses(logits.flatten(0, 1), self.first, self.last).unflatten(0, logits.shape[:2])  # [N, K, V]
+        return mass.squeeze(1) if self.mixture == 1 else (mass + log_weight.unsqueeze(-1)).logsumexp(1)
 
     def _pieces(self, output: Tensor) -> tuple[Tensor, ...]:
         """All token ids, so many at a time that rows x tokens x bits stays small."""
@@ -81,34 +84,9 @@ class SpanModel(nn.Module):
         return torch.arange(self.vocab_size, device=output.device).split(step)
 
     def topk(self, output: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The k most probable tokens, exactly, without all bits of all tokens.
-
-        A span's mass is at most that of its ends cut to their first m bits. Tokens are ranked by this bound; the best
-        are looked at in full until none that is left could be better.
-        """
-        coarse_bits = min(self.bits, self.vocab_size.bit_length() + _COARSE_BITS)
-        bound = self._coarse(output, coarse_bits)
-        if coarse_bits == self.bits:
-            values, ids = bound.topk(k)
-            return values, ids
-        looked_at = min(self.vocab_size, 4 * k + 16)
-        while True:
-            bounds, ids = bound.topk(min(self.vocab_size, looked_at + 1))
-            values, place = self._log_mass(output.unsqueeze(1), ids[:, :looked_at]).topk(k)
-            if looked_at == self.vocab_size or bool((values[:, -1] >= bounds[:, -1]).all()):
-                return values, ids.gather(1, place)
-            looked_at = min(self.vocab_size, 4 * looked_at)
-
-    def _coarse(self, output: Tensor, bits: int) -> Tensor:
-        """Upper bounds ``(N, V)`` on all log masses from the first `bits` bits."""
-        logits, log_weight = self.parts(output)
-        step = max(1, _TERMS_AT_ONCE // (max(1, len(output)) * self.mixture * bits))
-        bounds = []
-        for first, last in zip(self.first.split(step), self.last.split(step), strict=True):
-            ends = (unpack(end, bits).unsqueeze(1) for end in (first, last))  # [tokens, 1, bits]
-            mass = log_span_mass(logits[..., :bits].unsqueeze(1), *ends)  # [N, tokens, K]
-            bounds.append((mass + log_weight.unsqueeze(1)).logsumexp(-1))
-        return torch.cat(bounds, 1)
+        """The k most probable tokens."""
+        values, ids = self.log_prob(output).topk(k)
+        return values, ids
 
     def _log_mass(self, output: Tensor, tokens: Tensor) -> Tensor:
         """Log mass of tokens ``(N,)`` for outputs ``(N, .)``, or ``(N, T)`` for ``(N, 1, .)``."""

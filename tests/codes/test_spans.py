@@ -125,6 +125,35 @@ def test_mass_and_best_codeword_equal_brute_force(case: tuple[int, int, int], se
     assert torch.equal(best, inside[log_probability.argmax()])
 
 
+@given(
+    st.integers(1, 30).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.integers(0, 2**n - 1), min_size=1))),
+    st.sampled_from([0.01, 1.0, 10.0, 300.0]),
+    st.integers(0, 99),
+)
+def test_masses_byte_by_byte_equal_those_bit_by_bit(case: tuple[int, list[int]], scale: float, seed: int) -> None:
+    """Any spans: within a byte, over several, of one codeword, of all; and ones too improbable for float64."""
+    bits, numbers = case
+    pairs = [ends(min(pair), max(pair), bits) for pair in zip(numbers, [*numbers[1:], numbers[0]], strict=True)]
+    first, last = (torch.stack(end) for end in zip(*pairs, strict=True))
+    logits = scale * torch.randn(3, bits, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    expected = codes.log_span_mass(logits.unsqueeze(1), first, last)
+    found = codes.log_span_masses(logits, codes.pack(first), codes.pack(last))
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("bits", [14, 40, 1000])
+def test_masses_byte_by_byte_go_deep_only_where_they_must(bits: int) -> None:
+    """Bits that are certain carry probability to the last byte; others fade out long before."""
+    book = span_book("random", "frequency", 300, bits)
+    assert book.spans is not None
+    first, last = (end[book.spans.place] for end in (book.spans.first, book.spans.last))
+    certain = torch.where(codes.unpack(first[:3], bits), 500.0, -500.0).double()  # each the first codeword of a span
+    certain[:, -1] = 0.0
+    for logits in (certain, 3 * torch.randn(3, bits, dtype=torch.float64)):
+        found = codes.log_span_masses(logits, first, last)
+        torch.testing.assert_close(found, span_masses(book, logits), rtol=1e-9, atol=1e-12)
+
+
 def test_mass_equals_a_sum_in_exact_arithmetic_where_a_difference_would_be_zero() -> None:
     """A span of probability 2^-100 next to one of nearly 1: F(hi) - F(lo) has no digit left."""
     first, last = ends(0, 2**20 - 1, 120)

@@ -226,14 +226,16 @@ def test_paper_probabilities_are_below_the_mass_and_sum_to_less_than_one() -> No
     torch.testing.assert_close(head(rows, everyone, reduction="none"), -paper.log())
 
 
-def test_span_topk_is_exact_when_the_first_look_is_coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """300 bits and logits that leave many tokens close together: bounds decide little, full looks the rest."""
-    monkeypatch.setattr("ecoc.heads.span_model._COARSE_BITS", 0)
+@pytest.mark.parametrize(("bits", "mixture"), [(9, 1), (300, 1), (300, 2)])
+def test_spans_score_all_tokens_the_same_with_and_without_gradient(bits: int, mixture: int) -> None:
     counts = zipf_counts(400)
-    head = heads.build("ecoc", H, 400, counts=counts, objective="span-mass", bits=300, mixture=2).double()
+    head = heads.build("ecoc", H, 400, counts=counts, objective="span-mass", bits=bits, mixture=mixture).double()
     for scale in (0.3, 5.0):
         hidden = scale * torch.randn(30, H, dtype=torch.float64)
-        expected, order = head.log_prob(hidden).sort(-1, descending=True)
+        log_probs = head.log_prob(hidden)
+        with torch.no_grad():
+            torch.testing.assert_close(head.log_prob(hidden), log_probs.detach())
+        expected, order = log_probs.sort(-1, descending=True)
         values, ids = head.topk(hidden, 5)
         torch.testing.assert_close(values, expected[:, :5])
         assert torch.equal(ids, order[:, :5]) and torch.equal(head.predict(hidden), order[:, 0])
