@@ -71,15 +71,13 @@ def _masses(logits: Tensor, first: Tensor, last: Tensor, ends: list[int]) -> Ten
     """
     up = logits.new_ones(first.shape[1], len(logits), dtype=torch.float64)
     down, mass = torch.zeros_like(up), torch.zeros_like(up)
-    values = torch.arange(256, device=logits.device)
     for k, ((start, stop), chance) in enumerate(zip(pairwise(ends), _bytes(logits), strict=False)):
         above, below = pad(chance[1:].flip(0).cumsum(0).flip(0), (0, 0, 0, 1)), pad(chance[:-1].cumsum(0), (0, 0, 1, 0))
         parted, parting = slice(0, start), slice(start, stop)
         mass[parted].addcmul_(up[parted], above.index_select(0, first[k, parted]))
         mass[parted].addcmul_(down[parted], below.index_select(0, last[k, parted]))
         down[parted].mul_(chance.index_select(0, last[k, parted]))
-        between = (values > first[k, parting, None]) & (values < last[k, parting, None])
-        torch.mul(up[parting], between.double() @ chance, out=mass[parting])
+        torch.mul(up[parting], _between(chance, first[k, parting], last[k, parting]), out=mass[parting])
         torch.mul(up[parting], chance.index_select(0, last[k, parting]), out=down[parting])
         up.mul_(chance.index_select(0, first[k]))
         if start == first.shape[1] and bool((up + down <= 1e-17 * mass).all()):
@@ -88,6 +86,21 @@ def _masses(logits: Tensor, first: Tensor, last: Tensor, ends: list[int]) -> Ten
         mass += up
         mass += down
     return mass
+
+
+def _between(chance: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Probability ``(W, N)`` of values between `low` and `high` ``(W,)``, from that of each value ``(256, N)``.
+
+    With h the first bit in which the two differ, these are the values above `low` in its block of 2^(7-h), and those
+    below `high` in its own.
+    """
+    above, below = [], []
+    for size in (128, 64, 32, 16, 8, 4, 2, 1):
+        blocks = chance.unflatten(0, (-1, size))
+        above.append(pad(blocks[:, 1:].flip(1).cumsum(1).flip(1), (0, 0, 0, 1)).flatten(0, 1))
+        below.append(pad(blocks[:, :-1].cumsum(1), (0, 0, 1, 0)).flatten(0, 1))
+    start = 256 * (7 - (low ^ high).clamp(min=1).log2().int())  # of the tables of h
+    return torch.cat(above).index_select(0, start + low) + torch.cat(below).index_select(0, start + high)
 
 
 def _bytes(logits: Tensor) -> Iterator[Tensor]:
