@@ -72,7 +72,7 @@ def _masses(logits: Tensor, first: Tensor, last: Tensor, ends: list[int]) -> Ten
     up = logits.new_ones(first.shape[1], len(logits), dtype=torch.float64)
     down, mass = torch.zeros_like(up), torch.zeros_like(up)
     for k, ((start, stop), chance) in enumerate(zip(pairwise(ends), _bytes(logits), strict=False)):
-        above, below = pad(chance[1:].flip(0).cumsum(0).flip(0), (0, 0, 0, 1)), pad(chance[:-1].cumsum(0), (0, 0, 1, 0))
+        above, below = _sides(chance, 256)
         parted, parting = slice(0, start), slice(start, stop)
         mass[parted].addcmul_(up[parted], above.index_select(0, first[k, parted]))
         mass[parted].addcmul_(down[parted], below.index_select(0, last[k, parted]))
@@ -80,7 +80,7 @@ def _masses(logits: Tensor, first: Tensor, last: Tensor, ends: list[int]) -> Ten
         torch.mul(up[parting], _between(chance, first[k, parting], last[k, parting]), out=mass[parting])
         torch.mul(up[parting], chance.index_select(0, last[k, parting]), out=down[parting])
         up.mul_(chance.index_select(0, first[k]))
-        if start == first.shape[1] and bool((up + down <= 1e-17 * mass).all()):
+        if stop == first.shape[1] and bool((up + down <= 1e-17 * mass).all()):
             break  # what is left changes no digit
     else:
         mass += up
@@ -94,13 +94,16 @@ def _between(chance: Tensor, low: Tensor, high: Tensor) -> Tensor:
     With h the first bit in which the two differ, these are the values above `low` in its block of 2^(7-h), and those
     below `high` in its own.
     """
-    above, below = [], []
-    for size in (128, 64, 32, 16, 8, 4, 2, 1):
-        blocks = chance.unflatten(0, (-1, size))
-        above.append(pad(blocks[:, 1:].flip(1).cumsum(1).flip(1), (0, 0, 0, 1)).flatten(0, 1))
-        below.append(pad(blocks[:, :-1].cumsum(1), (0, 0, 1, 0)).flatten(0, 1))
+    above, below = (torch.cat(side) for side in zip(*(_sides(chance, 2 ** (7 - h)) for h in range(8)), strict=True))
     start = 256 * (7 - (low ^ high).clamp(min=1).log2().int())  # of the tables of h
-    return torch.cat(above).index_select(0, start + low) + torch.cat(below).index_select(0, start + high)
+    return above.index_select(0, start + low) + below.index_select(0, start + high)
+
+
+def _sides(chance: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Probability of all values above each one, and of all below it, in its block of `size` values."""
+    blocks = chance.unflatten(0, (-1, size))
+    above = pad(blocks[:, 1:].flip(1).cumsum(1).flip(1), (0, 0, 0, 1))
+    return above.flatten(0, 1), pad(blocks[:, :-1].cumsum(1), (0, 0, 1, 0)).flatten(0, 1)
 
 
 def _bytes(logits: Tensor) -> Iterator[Tensor]:
