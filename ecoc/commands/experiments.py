@@ -12,8 +12,7 @@ def reproduce_command(options: ReproduceOptions) -> int:
 
     if options.list:
         for job in jobs(options):
-            state = "finished" if job.finished else "to do"
-            print(f"{state:9} {job.corpus:12} seed {job.seed}  {job.row.name}")
+            print(f"{job.state:9} {job.corpus:12} seed {job.seed}  {job.row.name}")
         return 0
     failed = reproduce(options)
     for line in failed:

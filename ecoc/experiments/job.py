@@ -1,7 +1,8 @@
 """One row of a study on one corpus with one seed: its tuning, training and evaluation, each in a process of its own.
 
 One epoch with each learning rate, then the whole budget with the best of them, then the evaluation; what came out is
-one file of results. Whatever is killed goes on where it was when it is started again.
+one file of results. Whatever is killed goes on where it was when it is started again; what was run with other options
+than the row has now is run anew.
 """
 
 import json
@@ -16,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from ecoc.data import open_captions
-from ecoc.experiments.process import Failed, alone, command_of, commit, data_dir_of, flags, versions
-from ecoc.experiments.results import Result
+from ecoc.experiments.process import Failed, alone, command_of, commit, data_dir_of, digest, flags, versions
+from ecoc.experiments.results import Result, read_result
 from ecoc.experiments.rows import Row, Study
 from ecoc.options import ReproduceOptions
+from ecoc.training.checkpoint import written_whole
 from ecoc.training.journal import read_log
 
 MEASURED_SECONDS = 60.0  # of a row that is only measured
@@ -66,8 +68,21 @@ class Job:
         )
 
     @property
+    def state(self) -> str:
+        """``to do``, ``finished``, or ``changed`` if the result is of other options or rates than the row has now."""
+        path = self.blank.path(Path(self.settings.results))
+        if not path.exists():
+            return "to do"
+        result = read_result(path)
+        options = dict(result.options)
+        rate = float(options.pop("lr", 0))
+        rates = {float(one) for one in result.tuning} or {rate}
+        same = options == self.options() and (bool(result.skipped) or rates == set(self.study.learning_rates))
+        return "finished" if same else "changed"
+
+    @property
     def finished(self) -> bool:
-        return self.blank.path(Path(self.settings.results)).exists()
+        return self.state == "finished"
 
     @property
     def measured_only(self) -> bool:
@@ -129,36 +144,46 @@ class Job:
                 self.doing = f"learning rate {rate:g}"
                 if rate not in found:
                     found[rate] = tuner._try_rate(rate)
-                    (tuner.folder / "tuning.json").write_text(json.dumps(found))
+                    tuner._remember("tuning.json", {"options": tuner.options() | {"epochs": 1}, "tuning": found})
                 self.done += 1
         return {rate: found[rate] for rate in rates}
 
     def _known_tuning(self) -> dict[float, float]:
-        """What was found before: in the row's result, or by a tuning that is not finished."""
-        known, path = dict[str, float](), self.folder / "tuning.json"
+        """What was found before with the same options: in the row's result, or by a tuning that is not finished."""
         if self.finished:
-            known = json.loads(self.blank.path(Path(self.settings.results)).read_text())["tuning"]
-        elif path.exists():
-            known = json.loads(path.read_text())
+            known = read_result(self.blank.path(Path(self.settings.results))).tuning
+        else:
+            known = self._remembered("tuning.json", self.options() | {"epochs": 1}).get("tuning", {})
         return {float(rate): value for rate, value in known.items()}
 
+    def _remembered(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
+        """What an earlier process left in this file of its folder; nothing if it had other options."""
+        path = self.folder / name
+        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        return found if found.get("options") == options else {}
+
+    def _remember(self, name: str, values: dict[str, Any]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with written_whole(self.folder / name) as temporary:
+            temporary.write_text(json.dumps(values))
+
     def _try_rate(self, rate: float) -> float:
-        run = self.folder / f"lr-{rate:g}"
-        self._process(self.options() | {"lr": rate, "epochs": 1}, run, f"learning rate {rate:g}", 1)
+        run, options = self.folder / f"lr-{rate:g}", self.options() | {"lr": rate, "epochs": 1}
+        self._started(run, options)
+        self._process(options, run, f"learning rate {rate:g}", 1)
         last = [record for record in read_log(run) if record["event"] == "epoch"][-1]
         shutil.rmtree(run)
         return float(last["valid_perplexity"]["normalised"])
 
     def _train(self, lr: float) -> Result:
         run, options = self.folder / "run", self.options() | {"lr": lr}
+        result = self._started(run, options)
         self._process(options, run, "training", self.epochs)
         self.doing = "evaluating"
         records = read_log(run)
         epochs = [record for record in records if record["event"] == "epoch"]
         start, last = next(record for record in records if record["event"] == "start"), epochs[-1]
-        result = self.blank
-        result.command, result.commit, result.versions = command_of(self.study.command, options), commit(), versions()
-        result.options = options
+        result.evaluated = commit()
         names = ("epoch", "step", "train_loss", "valid_perplexity", "cpu_seconds", "mixing", "changed_inputs")
         result.curve = [{name: record[name] for name in names if name in record} for record in epochs]
         result.cost = {name: last[name] for name in ("cpu_seconds", "validation_cpu_seconds", "peak_memory_bytes")}
@@ -181,14 +206,28 @@ class Job:
         """Cost of an epoch, from as many steps as there are in a minute."""
         run, options = self.folder / "measured", self.options()
         shutil.rmtree(run, ignore_errors=True)
+        result = self._started(run, options)
         self._process(options | {"max_seconds": MEASURED_SECONDS}, run, "measuring an epoch", 1)
         last = [record for record in read_log(run) if record["event"] == "epoch"][-1]
         seconds = last["cpu_seconds"] - last["validation_cpu_seconds"]
         whole = seconds * read_log(run)[0]["steps_per_epoch"] / last["step"] + last["validation_cpu_seconds"]
-        result = self.blank
-        result.command, result.commit, result.versions = command_of(self.study.command, options), commit(), versions()
-        result.options, result.cost = options, {"cpu_seconds_per_epoch": whole, "measured_steps": last["step"]}
+        result.cost = {"cpu_seconds_per_epoch": whole, "measured_steps": last["step"]}
         result.skipped = f"{whole:,.0f} CPU seconds an epoch, measured over {last['step']} steps"
+        return result
+
+    def _started(self, run: Path, options: dict[str, Any]) -> Result:
+        """A result with what the run was started with, now or by an earlier process; of other options it is deleted."""
+        name, filled = f"{run.name}.json", {key: self._filled(value) for key, value in options.items()}
+        if not (start := self._remembered(name, filled)):
+            shutil.rmtree(run, ignore_errors=True)
+            files = [key for key in ("vectors", "captions", "features", "projection") if key.upper() in str(options)]
+            data = {key: digest(path) for key in files if (path := getattr(self.settings, key))}
+            start = {"options": filled, "commit": commit(), "versions": versions(), "data": data}
+            self._remember(name, start)
+        result = self.blank
+        result.options, result.data = options, start["data"]
+        result.commit, result.versions = start["commit"], start["versions"]
+        result.command = command_of(self.study.command, {k: v for k, v in options.items() if filled[k] is not None})
         return result
 
     def _process(self, options: dict[str, Any], run: Path, doing: str, epochs: int) -> None:

@@ -1,6 +1,7 @@
 """What running a row in a process of its own takes: what is typed, a lock, and what the result should remember."""
 
 import fcntl
+import hashlib
 import os
 import platform
 import shlex
@@ -54,8 +55,10 @@ def alone(folder: Path) -> Iterator[int]:
 
 
 def commit() -> str:
-    """Of the code that runs, with ``-dirty`` if it has changes; ``unknown`` outside a repository."""
+    """Of the code that runs, with ``-dirty`` if it has changes; ``unknown`` outside its own repository."""
     here = Path(__file__).parents[2]
+    if not (here / ".git").exists():  # an installed package may lie in the repository of something else
+        return "unknown"
     command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else "unknown"
@@ -64,3 +67,12 @@ def commit() -> str:
 def versions() -> dict[str, str]:
     """Of what a result depends on."""
     return {"python": platform.python_version(), "torch": torch.__version__, "ecoc": __version__}
+
+
+def digest(path: str) -> str:
+    """Of a file's content, short."""
+    result = hashlib.sha256()
+    with Path(path).open("rb") as file:
+        while block := file.read(2**20):
+            result.update(block)
+    return result.hexdigest()[:12]

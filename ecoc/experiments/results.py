@@ -23,8 +23,10 @@ class Result:
         corpus: ``ptb``, ``wikitext-2``, ``wikitext-103`` or ``coco``.
         seed, budget: What it was run with.
         command: The command that trains the same again, from the root of the repository.
-        commit: Of the code, with ``-dirty`` if it had changes.
+        commit: Of the code that training was started with, with ``-dirty`` if it had changes.
+        evaluated: Of the code that evaluated it.
         versions: Of Python, torch and ecoc.
+        data: Digests of outside files: ``vectors``, ``captions``, ``features``, ``projection``.
         paper: The paper's values by name, such as ``valid`` and ``test``; empty if it has none.
         note: What a reader should know about the row.
         options: The options of training.
@@ -47,7 +49,9 @@ class Result:
     budget: str
     command: str = ""
     commit: str = ""
+    evaluated: str = ""
     versions: dict[str, str] = field(default_factory=dict)
+    data: dict[str, str] = field(default_factory=dict)
     paper: dict[str, float] = field(default_factory=dict)
     note: str = ""
     options: dict[str, Any] = field(default_factory=dict)
@@ -77,10 +81,12 @@ def read_results(results: Path) -> list[Result]:
     """All results below a folder, in the order of their files."""
     if not results.is_dir():
         raise ValueError(f"{results} is no folder: run `ecoc reproduce table1` first, or give --results")
-    found = []
-    for path in sorted(results.glob("*/*/*.json")):
-        try:
-            found.append(Result(**json.loads(path.read_text(encoding="utf-8"))))
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{path} is no result, or damaged ({error}): delete it and run the row again") from error
-    return found
+    return [read_result(path) for path in sorted(results.glob("*/*/*.json"))]
+
+
+def read_result(path: Path) -> Result:
+    """One file of results."""
+    try:
+        return Result(**json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} is no result, or damaged ({error}): delete it and run the row again") from error

@@ -2,7 +2,9 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -14,19 +16,9 @@ from ecoc.options import ReproduceOptions
 
 
 def jobs(settings: ReproduceOptions) -> list[Job]:
-    """All rows that the settings ask for, in order; a mistake in them is an error now, not after hours."""
+    """All rows that the settings ask for, in order."""
     study = read_study(settings.study)
     corpora, rows = study.corpora(settings.budget, settings.corpora), study.chosen(settings.rows)
-    if study.command == "train":
-        for corpus in corpora:
-            data_dir_of(settings.data_dir, corpus)
-    elif settings.captions is None or settings.features is None:
-        raise ValueError(f"{study.name} needs --captions and --features: MSCOCO in Karpathy's layout")
-    lacking = [row.name for row in rows if row.needs_vectors]
-    if lacking and settings.vectors is None:
-        raise ValueError(
-            f"{', '.join(lacking)} need outside word vectors: give --vectors FILE (GloVe or word2vec), or choose --rows"
-        )
     found = [
         Job(study, row, corpus, seed, settings)
         for corpus in corpora
@@ -42,6 +34,7 @@ def jobs(settings: ReproduceOptions) -> list[Job]:
 def reproduce(settings: ReproduceOptions, progress: bool = True) -> list[str]:
     """Run what is not finished; returns what failed, a line each."""
     todo = [job for job in jobs(settings) if not job.finished]
+    _check_data(settings, todo)
     failed: list[str] = []
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[doing]}"))
     bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), disable=not progress)
@@ -78,3 +71,20 @@ def reproduce(settings: ReproduceOptions, progress: bool = True) -> list[str]:
     if stop.is_set():
         raise KeyboardInterrupt
     return failed
+
+
+def _check_data(settings: ReproduceOptions, todo: Sequence[Job]) -> None:
+    """What the rows need is there: a mistake is an error now, not after hours."""
+    for name in ("data_dir", "vectors", "captions", "features", "projection"):
+        if (path := getattr(settings, name)) is not None and not Path(path).exists():
+            raise ValueError(f"--{name.replace('_', '-')}: {path} is not there")
+    for job in todo:
+        if job.study.command == "train":
+            data_dir_of(settings.data_dir, job.corpus)
+        elif settings.captions is None or settings.features is None:
+            raise ValueError(f"{job.study.name} needs --captions and --features: MSCOCO in Karpathy's layout")
+    lacking = dict.fromkeys(job.row.name for job in todo if job.row.needs_vectors)
+    if lacking and settings.vectors is None:
+        raise ValueError(
+            f"{', '.join(lacking)} need outside word vectors: give --vectors FILE (GloVe or word2vec), or choose --rows"
+        )

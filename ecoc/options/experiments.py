@@ -16,7 +16,7 @@ class ReproduceOptions:
     Args:
         study: table1 (language models), table2 (captions), figure2 (bits) or ablation (code, bits, objective, and what
             happens when bits are flipped).
-        budget: small is what 2 cores finish in an evening a table; paper is 40 epochs.
+        budget: small is what 2 cores finish in an evening or two; paper is 40 epochs.
         rows: Names of rows, joined by commas; all by default.
         corpora: Names of corpora, joined by commas; all of the budget by default.
         seeds: Run every row with this many seeds, from 1 on.
@@ -30,7 +30,7 @@ class ReproduceOptions:
         keep: Keep the runs when their results are written.
         jobs: Rows at a time; by default as many as there are cores for.
         threads: CPU threads of each.
-        list: Only list the rows and what is finished.
+        list: Only list the rows: finished, to do, or changed since they were run.
     """
 
     study: str

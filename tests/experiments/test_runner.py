@@ -22,6 +22,7 @@ from ecoc.options import CaptionTrainOptions, ReproduceOptions, TrainOptions, ty
 from tests.training.tiny import write_corpus
 
 ROOT = Path(__file__).parents[2]
+RESULTS = read_results(ROOT / "results")
 
 
 @pytest.fixture
@@ -123,12 +124,16 @@ def test_tuning_goes_on_where_it_was(study: ReproduceOptions, tmp_path: Path, mo
     job = runner.jobs(study)[0]
     folder = job.folder.with_name(f"{job.folder.name}.tuning")
     folder.mkdir(parents=True)
-    (folder / "tuning.json").write_text('{"1e-05": 1.5}')
+    known = {"options": job.options() | {"epochs": 1}, "tuning": {"1e-05": 1.5}}
+    (folder / "tuning.json").write_text(json.dumps(known))
     started = []
     monkeypatch.setattr(runner.Job, "_process", lambda self, options, run, doing, epochs: started.append(options["lr"]))
     monkeypatch.setattr(row_job, "read_log", lambda run: [{"event": "epoch", "valid_perplexity": {"normalised": 2.5}}])
     monkeypatch.setattr(row_job.shutil, "rmtree", lambda *_, **__: None)
     assert job._tune() == {1e-05: 1.5, 0.02: 2.5} and started == [0.02]
+    known["options"]["hidden"] = 17  # of another model
+    (folder / "tuning.json").write_text(json.dumps(known))
+    assert job._tune() == {1e-05: 2.5, 0.02: 2.5}
 
 
 @pytest.mark.usefixtures("here")
@@ -182,14 +187,51 @@ def test_a_corpus_can_take_the_learning_rates_of_another(
     assert tried == [*rates, ("more", "more", 0.02, "training")]
     first = read(study)["Softmax"]
     assert first.tuned == "Softmax on text" and set(first.tuning) == {"1e-05", "0.02"}
-    tuning = {"1e-05": 1.0, "0.02": 2.0, "0.9": 0.5}  # 0.9 is no choice any more
-    Result("tiny", "Code", "text", 1, "small", tuning=tuning).save(Path(study.results))
+    study.rows, study.corpora = "Code", "text,more"
+    there, job = runner.jobs(study)
+    tuning = {"1e-05": 1.0, "0.02": 2.0}
+    Result("tiny", "Code", "text", 1, "small", options=there.options(), tuning=tuning).save(Path(study.results))
     tried.clear()
-    study.rows = "Code"
-    runner.jobs(study)[0].run()
+    job.run()
     assert tried == [("more", "more", 1e-5, "training")]
     found = [one for one in read_results(Path(study.results)) if (one.row, one.corpus) == ("Code", "more")]
     assert found[0].tuning == {"1e-05": 1.0, "0.02": 2.0} and found[0].tuned == "Code on text"
+
+
+@pytest.mark.usefixtures("here")
+def test_what_was_run_with_other_options_is_run_anew(study: ReproduceOptions, tmp_path: Path) -> None:
+    study.rows, study.keep = "Code", True
+    runner.jobs(study)[0].run()
+    first = read(study)["Code"]
+    path = tmp_path / "configs/tiny/code.yaml"
+    row = yaml.safe_load(path.read_text())
+    row["options"]["bits"] = 32
+    path.write_text(yaml.safe_dump(row))
+    assert runner.jobs(study)[0].state == "changed"
+    runner.jobs(study)[0].run()  # the run of 24 bits is still in its folder
+    second = read(study)["Code"]
+    assert (first.sizes["decoder_parameters"], second.sizes["decoder_parameters"]) == (24 * 17, 32 * 17)
+    assert "--bits 32" in second.command and runner.jobs(study)[0].state == "finished"
+    with_two_rates(tmp_path)
+    assert runner.jobs(study)[0].state == "changed"
+
+
+@pytest.mark.usefixtures("here")
+def test_the_commit_is_the_one_that_training_began_with(
+    study: ReproduceOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study.rows = "Softmax"
+    scores = runner.Job._scores
+    with monkeypatch.context() as patch:
+        patch.setattr(row_job, "commit", lambda: "before")
+        patch.setattr(runner.Job, "_scores", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            runner.jobs(study)[0].run()
+    monkeypatch.setattr(row_job, "commit", lambda: "after")
+    assert runner.Job._scores is scores
+    runner.jobs(study)[0].run()
+    result = read(study)["Softmax"]
+    assert (result.commit, result.evaluated) == ("before", "after")
 
 
 def test_a_killed_runner_goes_on(study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,6 +299,8 @@ def test_a_row_nobody_waits_for_is_measured(
         ({"rows": "Nobody"}, "has no row Nobody"),
         ({"corpora": "bible"}, "does not run on bible"),
         ({"data_dir": None}, "--data-dir is missing"),
+        ({"data_dir": "nowhere"}, "--data-dir: nowhere is not there"),
+        ({"vectors": "nowhere.vec"}, "--vectors: nowhere.vec is not there"),
     ],
 )
 def test_mistakes_are_said_before_anything_runs(study: ReproduceOptions, change: dict, said: str) -> None:
@@ -264,11 +308,12 @@ def test_mistakes_are_said_before_anything_runs(study: ReproduceOptions, change:
         runner.reproduce(ReproduceOptions(**{**vars(study), **change}), progress=False)
 
 
-def test_rows_that_need_vectors_say_so() -> None:
+def test_rows_that_need_vectors_say_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Code-ECOC need outside word vectors"):
-        runner.jobs(ReproduceOptions("table1", rows="Code-ECOC", data_dir="."))
+        runner.reproduce(ReproduceOptions("table1", rows="Code-ECOC", data_dir=".", results=str(tmp_path)))
     with pytest.raises(ValueError, match="needs --captions and --features"):
-        runner.jobs(ReproduceOptions("table2"))
+        runner.reproduce(ReproduceOptions("table2", results=str(tmp_path)))
+    assert main(["reproduce", "table1", "--list"]) == 0  # which needs no data
 
 
 def test_rows_keep_to_their_corpora(study: ReproduceOptions, tmp_path: Path) -> None:
@@ -326,3 +371,10 @@ def test_rows_that_share_a_tuning_differ_only_in_what_the_first_epoch_does_not_d
             other, own = ({**rows[one].options, "feeding": ""} for one in (row.tuned_as, row.name))
             assert other == own and row.by_corpus == rows[row.tuned_as].by_corpus
             assert Schedule(epochs=1)(0) == 0.0 and "schedule" not in study.options
+
+
+@pytest.mark.parametrize("result", RESULTS, ids=lambda one: f"{one.study}/{one.corpus}/{one.row}")
+def test_results_here_are_of_the_configs_here(result: Result) -> None:
+    settings = ReproduceOptions(result.study, result.budget, result.row, result.corpus, result.seed)
+    settings.results = str(ROOT / "results")
+    assert runner.jobs(settings)[-1].state == "finished"
