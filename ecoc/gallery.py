@@ -133,7 +133,7 @@ def _page(title: str, entries: Sequence[Entry], note: str, skipped: Sequence[tup
 def _card(entry: Entry) -> str:
     sentences = [(escape(sentence) or "(no words)", f"{score:.2f}") for sentence, score in entry.sentences]
     (best, score), *others = sentences or [("(no sentence)", "")]
-    parts = [f'<article>\n{_picture(entry.picture, best)}\n<div class="words">\n<h2>{best}</h2>\n']
+    parts = [f'<article>\n{picture_tag(entry.picture, best)}\n<div class="words">\n<h2>{best}</h2>\n']
     if score:
         parts.append(f'<p class="score">score {score}</p>\n')
     if others:
@@ -147,7 +147,7 @@ def _card(entry: Entry) -> str:
     return "".join(parts)
 
 
-def _picture(picture: Path | np.ndarray, alt: str) -> str:
+def picture_tag(picture: Path | np.ndarray, alt: str) -> str:
     """The ``img`` tag with the picture inside, or a line that says why there is none."""
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError

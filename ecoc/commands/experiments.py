@@ -26,7 +26,8 @@ def report_command(options: ReportOptions) -> int:
     from ecoc.experiments.report import update_readme, write_report
 
     results = Path(options.results)
-    write_report(results, Path(options.out), Path(options.markdown or options.results), progress=True)
+    images = Path(options.images) if options.images else None
+    write_report(results, Path(options.out), Path(options.markdown or options.results), images, progress=True)
     print(f"{options.out}: done")
     if options.readme is not None:
         update_readme(Path(options.readme), results)

@@ -1,6 +1,7 @@
 """Pictures from files: found in folders, turned upright, put on white, brought to one size."""
 
 import io
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -38,6 +39,15 @@ def find_images(names: Sequence[PathLike]) -> list[Path]:
     if all(path.is_dir() for path in found):
         raise ValueError(f"{found[0]}: no image in this folder; give one with {', '.join(SUFFIXES)} files")
     return list(dict.fromkeys(found))
+
+
+def pictures_by_id(folder: PathLike) -> dict[str, Path]:
+    """Pictures of a folder by name without suffix, and by the number it ends with, as COCO names its files."""
+    if not Path(folder).is_dir():
+        raise ValueError(f"{folder}: is no folder; give one with pictures")
+    paths = find_images([folder])
+    numbers = {str(int(found[0])): path for path in paths if (found := re.findall(r"[0-9]+$", path.stem))}
+    return numbers | {path.stem: path for path in paths}
 
 
 def check_pillow() -> None:

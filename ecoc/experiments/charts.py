@@ -37,7 +37,7 @@ def _cost(group: Group) -> Chart:
 
     def beaten_by(name: str) -> list[str]:
         x, y = points[name]
-        return [other for other, (a, b) in points.items() if a <= x and b <= y and (a, b) != (x, y)]
+        return [other for other, (a, b) in points.items() if a < x and b < y]
 
     front, lost = ([name for name in points if bool(beaten_by(name)) is is_beaten] for is_beaten in (False, True))
     caption = f"Down and left is better. Beaten in both by no other row: {listed(front)}."
@@ -45,6 +45,7 @@ def _cost(group: Group) -> Chart:
         caption += f" {FULL} is beaten in both by {listed(beaten_by(FULL))}."
     if codes := [name for name in lost if name in coded]:
         caption += f" Error-correcting codes that another row beats in both: {listed(codes)}."
+    caption += _undrawn([row.name for row in group.rows if row.name not in points and row.mean(TEST)])
     return Chart("Perplexity and cost of training", lines, "CPU seconds", "test perplexity", caption)
 
 
@@ -71,6 +72,7 @@ def _curves(group: Group) -> Chart:
         caption += f"others get there after a share of these: {listed(early)}." if early else "no other row gets there."
         if never:
             caption += f" Error-correcting codes that never do: {listed(never)}."
+    caption += _undrawn([row.name for row in group.rows if row.name not in curves and row.results[0].curve])
     return Chart("Training curves", lines, "CPU seconds", "validation perplexity", caption)
 
 
@@ -101,7 +103,12 @@ def _codes(group: Group, full: Runs | None, path: str, x_label: str) -> Chart:
         caption += f"; as low: {listed(under)}. " if under else "; no code here gets as low. "
         caption += unequal(group, full)
         lines.insert(0, Line(FULL, [(full.mean(path) or math.nan, level)], LOOKS[0], level=True))
+    caption += _undrawn([row.name for row in group.rows if (row.mean(TEST) or 0) >= _DIVERGED])
     return Chart(f"Perplexity and {x_label}", lines, x_label, "test perplexity", caption, log_x=True)
+
+
+def _undrawn(names: list[str]) -> str:
+    return f" Not drawn, with a perplexity past a million: {listed(names)}." if names else ""
 
 
 def _flips(group: Group, key: str, title: str) -> Chart:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoc.data import open_captions
+from ecoc.data.pictures import pictures_by_id
 from ecoc.experiments.process import Failed, alone, command_of, commit, data_dir_of, digest, flags, versions
 from ecoc.experiments.results import Result, read_result
 from ecoc.experiments.rows import Row, Study
@@ -191,7 +192,7 @@ class Job:
         result.cost["epochs"] = last["epoch"]
         sizes = ("decoder_parameters", "parameters", "bytes")
         if self.study.command == "train":
-            flips = ["--flips"] if self.study.name == "ablation" else []
+            flips = ["--flips"] if self.study.name == "ablation" and options["head"] == "ecoc" else []
             result.valid, result.test = self._scores(run, "valid"), self._scores(run, "test", *flips)
             if "bit_flips" in result.test:
                 result.extra = result.test.pop("bit_flips")
@@ -284,15 +285,19 @@ class Job:
         return value.replace("VECTORS", settings.vectors or "") if isinstance(value, str) else value
 
     def _shown(self, captions: Path) -> list[dict[str, Any]]:
-        """The first captions, with what people said."""
+        """The first captions, with what people said; of images that have a picture, if there are pictures."""
         settings = self.settings
         assert settings.captions is not None
         assert settings.features is not None
         data = open_captions(settings.captions, settings.features)
         said = {image.id: [" ".join(words) for words in image.captions] for image in data.split("test")}
-        found = json.loads(captions.read_text())[:CAPTIONS_SHOWN]
+        pictures = said if settings.images is None else pictures_by_id(settings.images)
+        found = [(one["image_id"], one["caption"]) for one in json.loads(captions.read_text())]
         return [
-            {"image": one["image_id"], "caption": one["caption"], "references": said[one["image_id"]]} for one in found
+            {"image": image, "caption": caption, "references": said[image]}
+            for image, caption in [one for one in found if one[0] in pictures or str(one[0]) in pictures][
+                :CAPTIONS_SHOWN
+            ]
         ]
 
 

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ecoc.codes.vectors import progress_bar
+from ecoc.data.pictures import pictures_by_id
 from ecoc.experiments.charts import charts
 from ecoc.experiments.groups import FULL, Group, Runs, groups
 from ecoc.experiments.results import Result, read_results
 from ecoc.experiments.tables import Table, headline_table, table
+from ecoc.gallery import picture_tag
 from ecoc.training.checkpoint import written_whole
 
 MARKS = ("<!-- experiments.report -->", "<!-- /experiments.report -->")
@@ -68,7 +70,8 @@ th { font-weight: 400; }
 thead th { vertical-align: bottom; white-space: normal; color: var(--quiet); }
 th:first-child { position: sticky; left: 0; padding-left: 0; background: var(--card); text-align: left; }
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr)); gap: 0 1.25rem; }
-.cards img { display: block; width: 100%; aspect-ratio: 4 / 3; object-fit: contain; background: var(--well); }
+.cards img { display: block; width: 100%; height: auto; aspect-ratio: 4 / 3; object-fit: contain;
+  background: var(--well); }
 dl { margin: .5rem 0; }
 dt { color: var(--quiet); font-size: .8rem; }
 dd { margin: 0 0 .3rem; }
@@ -85,26 +88,31 @@ code { font-size: .8125rem; }
 """
 
 
-def write_report(results: Path, out: Path, markdown: Path | None = None, progress: bool = False) -> None:
+def write_report(
+    results: Path, out: Path, markdown: Path | None = None, images: Path | None = None, progress: bool = False
+) -> None:
     """Write the page, and a Markdown file for each study that has results. Files appear only when they are complete.
 
     Args:
         results: Folder of results.
         out: The page, whose folder is made if missing.
         markdown: Folder of the Markdown files; none are written without it.
+        images: Folder of pictures, to show beside their captions.
         progress: Show a bar.
 
     Raises:
-        ValueError: There are no results, one is damaged, `out` is a folder, or matplotlib is missing.
+        ValueError: There are no results, one is damaged, `out` is a folder, there are no pictures in `images`, or
+            matplotlib or Pillow is missing.
     """
     if out.is_dir():
         raise ValueError(f"{out}: is a folder; give a file, such as {out / 'report.html'}")
     found = read_results(results)
     if not found:
         raise ValueError(f"{results} has no results: run `ecoc reproduce table1` first, or give --results")
+    pictures = pictures_by_id(images) if images else {}
     with progress_bar(progress) as bar:
         studies = bar.track(list(_STUDIES), description="report")
-        sections = [section for study in studies for section in _section(found, study)]
+        sections = [section for study in studies for section in _section(found, study, pictures)]
     _write(out, "".join([_HEAD, _contents(found), *sections, *_made(found), "</body>\n</html>\n"]))
     for study in _STUDIES if markdown else ():
         texts = [
@@ -142,7 +150,7 @@ def _parts(results: Sequence[Result], study: str) -> list[tuple[Group, Runs | No
     return found
 
 
-def _section(results: Sequence[Result], study: str) -> Iterator[str]:
+def _section(results: Sequence[Result], study: str, pictures: dict[str, Path]) -> Iterator[str]:
     """A study's tables and charts, or how to get them."""
     yield f'<section id="{study}">\n<h2>{_STUDIES[study]}</h2>\n'
     parts = _parts(results, study)
@@ -153,7 +161,7 @@ def _section(results: Sequence[Result], study: str) -> Iterator[str]:
         yield _figure(table(*part))
         drawn = [chart.html(f"{study}-{number}-{i}") for i, chart in enumerate(charts(*part))]
         yield f'<div class="charts">\n{"".join(drawn)}</div>\n' if drawn else ""
-        yield from _captions(part[0])
+        yield from _captions(part[0], pictures)
     yield "</section>\n"
 
 
@@ -188,8 +196,8 @@ def _safe(text: str) -> str:
     return re.sub(r"([|\\`*_\[\]])", r"\\\1", " ".join(text.split())).replace("<", "&lt;")
 
 
-def _captions(group: Group) -> Iterator[str]:
-    """What each row says of the same images, a card an image."""
+def _captions(group: Group, pictures: dict[str, Path]) -> Iterator[str]:
+    """What each row says of the same images, a card an image, with its picture if there is one."""
     said: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for row in group.rows:
         for one in row.first("extra.captions") or ():
@@ -199,11 +207,9 @@ def _captions(group: Group) -> Iterator[str]:
         yield f"<h3>{len(said)} images, and what each row says</h3>\n"
         yield f'<p class="note">Of {len(texts)} captions {len(set(texts))} are different.</p>\n<div class="cards">\n'
     for image, rows in said.items():
-        picture = next((str(one["picture"]) for _, one in rows if one.get("picture")), "")
-        shown = picture.startswith("data:image/")
         lines = "".join(f"<dt>{escape(name)}</dt><dd>{escape(one['caption'])}</dd>\n" for name, one in rows)
         people = "".join(f"<li>{escape(text)}</li>\n" for text in rows[0][1].get("references", ()))
-        yield "<article>\n" + f'<img alt="" loading="lazy" src="{escape(picture)}">\n' * shown
+        yield f"<article>\n{picture_tag(pictures[image], '') if image in pictures else ''}\n"
         yield f'<dl>\n{lines}</dl>\n<div class="said">people said\n<ul>\n{people}</ul>\nimage {escape(image)}</div>\n'
         yield "</article>\n"
     yield "</div>\n" if said else ""
@@ -219,8 +225,9 @@ def _contents(results: Sequence[Result]) -> str:
 def _made(results: Sequence[Result]) -> Iterator[str]:
     """What was run: code, versions, conditions, and the command of every row."""
     facts = {
-        "commit of ecoc": {one.commit for one in results},
+        "commit of ecoc": {commit for one in results for commit in (one.commit, one.evaluated)},
         "versions": {f"{name} {version}" for one in results for name, version in one.versions.items()},
+        "outside files": {f"{name} {digest}" for one in results for name, digest in one.data.items()},
         "budget": {one.budget for one in results},
         "seed": {str(one.seed) for one in results},
         "threads": {f"{one.cost['threads']:g}" for one in results if "threads" in one.cost},
@@ -238,7 +245,9 @@ def _made(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _run(result: Result) -> str:
-    text = f"{escape(result.row)} on {escape(result.corpus)}, {escape(result.budget)}, seed {result.seed}: "
+    text = (
+        f"{escape(result.row)} on {escape(result.corpus)}, {escape(result.budget)}, seed {escape(str(result.seed))}: "
+    )
     text += f"<code>{escape(result.command)}</code>"
     if result.tuning:
         tried = ", ".join(f"{rate}: {perplexity:,.2f}" for rate, perplexity in result.tuning.items())

@@ -75,7 +75,7 @@ def reproduce(settings: ReproduceOptions, progress: bool = True) -> list[str]:
 
 def _check_data(settings: ReproduceOptions, todo: Sequence[Job]) -> None:
     """What the rows need is there: a mistake is an error now, not after hours."""
-    for name in ("data_dir", "vectors", "captions", "features", "projection"):
+    for name in ("data_dir", "vectors", "captions", "features", "projection", "images"):
         if (path := getattr(settings, name)) is not None and not Path(path).exists():
             raise ValueError(f"--{name.replace('_', '-')}: {path} is not there")
     for job in todo:

@@ -9,11 +9,23 @@ from ecoc.experiments.groups import FACTORS, FULL, TEST, VALID, Group, Runs
 
 _CAPTION_SCORES = {f"bleu{n}": f"BLEU-{n}" for n in range(1, 5)} | {"rouge_l": "ROUGE-L", "meteor": "METEOR"}
 _NAMED = 6  # rows that a sentence names
+_IMAGES = 5_000  # of Karpathy's test split
+_PAPER_MODE = "test.perplexity.paper"
 
 
 @dataclass(frozen=True)
 class Column:
-    """Which number of a row is shown, and how; `best` is min or max, `minus` the path of what is taken away."""
+    """Which number of a row is shown, and how; a mean over seeds.
+
+    Attributes:
+        title, path, form, scale: What it is, where it is found, how it is written, times what.
+        best: ``min`` or ``max``, if one wins.
+        spread: Whether the deviation over seeds is shown.
+        each: Whether all values are shown instead of a mean.
+        rather: Path of what is shown instead where a row has it.
+        minus: Path of what is taken away.
+        beside: Path of a share whose difference from this percentage is shown behind it.
+    """
 
     title: str
     path: str
@@ -21,15 +33,22 @@ class Column:
     best: Callable[..., Any] | None = None
     spread: bool = False
     scale: float = 1.0
+    each: bool = False
+    rather: str = ""
     minus: str = ""
+    beside: str = ""
 
     def cell(self, row: Runs) -> str:
-        """The mean over seeds, with the spread if asked for; a word as it is."""
-        word, values = row.first(self.path), row.values(self.path)
+        """The number as text; a word as it is."""
+        word, values = row.first(self.path), (self.rather and row.values(self.rather)) or row.values(self.path)
         taken = row.mean(self.minus) if self.minus else 0.0
         if not values or taken is None:
             return word if isinstance(word, str) else ""
+        if self.each:
+            return ", ".join(shown(value, self.form) for value in sorted(set(values)))
         text = shown(self.scale * (fmean(values) - taken), self.form)
+        if self.beside and (ours := row.mean(self.beside)) is not None:
+            text += f" ({100 * ours - fmean(values):+.2f})"
         if self.spread and len(values) > 1:
             text += f" ± {shown(self.scale * stdev(values), self.form)}"
         return text
@@ -56,7 +75,7 @@ def table(group: Group, full: Runs | None) -> Table:
 def headline_table(group: Group) -> Table:
     """What the README shows of Table 1."""
     full = group.row(FULL)
-    columns = [Column("test perplexity", TEST, best=min, spread=True), Column("paper's", "paper.test", best=min)]
+    columns = [Column("test perplexity", TEST, best=min, spread=True), Column("paper's", "paper.test")]
     columns += [_DECODER, _PARAMETERS, _DISK]
     if full and (seconds := full.mean("cost.cpu_seconds")):
         columns.append(Column(f"CPU seconds, {FULL} = 1", "cost.cpu_seconds", best=min, scale=1 / seconds))
@@ -76,6 +95,8 @@ def against(group: Group, full: Runs | None, path: str, what: str, lower: bool =
     others = [row for row in group.rows if row.name in values and row.name != FULL]
     worse = [row for row in others if (values[row.name] > limit if lower else values[row.name] < limit)]
     coded, lost = [row for row in others if row.coded], [row.name for row in worse if row.coded]
+    if not others:
+        return top
     verb, side = "is" if len(worse) == 1 else "are", "above" if lower else "below"
     text = f"{len(worse)} of {len(others)} rows {verb} {side} {FULL} ({shown(limit)}) in {what}, which is worse"
     if coded and len(coded) < len(others):
@@ -84,11 +105,14 @@ def against(group: Group, full: Runs | None, path: str, what: str, lower: bool =
 
 
 def unequal(group: Group, full: Runs | None) -> str:
-    """Whether the full softmax was trained for as long as these rows."""
-    own, epochs = full.mean("cost.epochs") if full else None, _epochs(group)
-    if own is None or own == epochs:
+    """Whether the full softmax was trained for as long as all other rows."""
+    own = full.mean("cost.epochs") if full else None
+    others = {epochs for row in group.rows if row.name != FULL for epochs in row.values("cost.epochs")}
+    if own is None or others <= {own}:
         return ""
-    return f"{FULL} had {own:.0f} epochs, these rows {epochs:.0f}: no fair comparison. "
+    return (
+        f"{FULL} had {own:.0f} epochs, others {listed([f'{one:.0f}' for one in sorted(others)])}: no fair comparison. "
+    )
 
 
 def shown(value: float, form: str = ",.2f") -> str:
@@ -115,9 +139,9 @@ def _table1(group: Group, full: Runs | None) -> Table:
     mark = "" if group.budget == "paper" else " †"
     columns = [
         *_PERPLEXITIES,
-        Column("paper's valid", "paper.valid", best=min),
-        Column("paper's test", "paper.test", best=min),
-        Column(f"test - paper's{mark}", TEST, "+,.2f", minus="paper.test"),
+        Column("paper's valid", "paper.valid"),
+        Column("paper's test", "paper.test"),
+        Column(f"test - paper's{mark}", TEST, "+,.2f", rather=_PAPER_MODE, minus="paper.test"),
     ]
     for mode in modes:
         if mode != "normalised":
@@ -126,22 +150,29 @@ def _table1(group: Group, full: Runs | None) -> Table:
         *(_DECODER, _PARAMETERS, _DISK, _SECONDS),
         Column("peak MB", "cost.peak_memory_bytes", ",.0f", min, scale=1e-6),
         Column("epochs", "cost.epochs", ",.0f"),
-        Column("learning rate", "options.lr", "g"),
+        Column("learning rate", "options.lr", "g", each=True),
     ]
-    return _table(group, columns, _conditions(group, mark), against(group, full, TEST, "test perplexity"))
+    text = "Rows with the mode paper are compared with the paper in that one." if "paper" in modes else ""
+    return _table(group, columns, _conditions(group, mark), text, against(group, full, TEST, "test perplexity"))
 
 
 def _table2(group: Group, full: Runs | None) -> Table:
-    mark = "" if group.budget == "paper" else " †"
+    images = min((count for row in group.rows for count in row.values("test.images")), default=0.0)
+    fewer = ["fewer epochs here"] * (group.budget != "paper")
+    fewer += [f"{images:,.0f} of {_IMAGES:,} test images"] * (0 < images < _IMAGES)
+    mark = " †" if fewer else ""
     columns = [
         *[Column(name, f"test.{key}", best=max, spread=True, scale=100) for key, name in _CAPTION_SCORES.items()],
         Column("CIDEr", "test.cider", best=max, spread=True),
-        *[Column(f"paper's {name}{mark}", f"paper.{key}", best=max) for key, name in _CAPTION_SCORES.items()],
+        *[
+            Column(f"paper's {name}{mark}", f"paper.{key}", beside=f"test.{key}")
+            for key, name in _CAPTION_SCORES.items()
+        ],
         *(_DECODER, _SECONDS),
     ]
-    text = "BLEU, ROUGE-L and METEOR are times 100."
-    if mark:
-        text += " † not comparable: fewer epochs here, on a subset of the images."
+    text = "BLEU, ROUGE-L and METEOR are times 100. In brackets: ours - the paper's."
+    if fewer:
+        text += f" † not comparable: {listed(fewer)}."
     meteor, bleu = (_times(group.rows, f"paper.{key}", f"test.{key}") for key in ("meteor", "bleu4"))
     if meteor and bleu:
         text += f" The paper's METEOR is {meteor:.1f} times that of METEOR 1.5 here, its BLEU-4 {bleu:.1f} times."
@@ -156,7 +187,9 @@ def _codes(group: Group, full: Runs | None) -> Table:
         *(_DECODER, _SECONDS),
     ]
     effects = [_effect(group, name) for name in FACTORS if name != "vectors"]
-    return _table(group, columns, against(group, full, TEST, "test perplexity"), *effects)
+    rates = {rate for row in group.rows for rate in row.values("options.lr")}
+    one = f"One learning rate for all, {rates.pop():g}, which may suit some better." if len(rates) == 1 else ""
+    return _table(group, columns, against(group, full, TEST, "test perplexity"), *effects, one)
 
 
 def _flips(group: Group, _: Runs | None) -> Table:
@@ -168,7 +201,8 @@ def _flips(group: Group, _: Runs | None) -> Table:
     for key, title in (("accuracy", "right"), ("recovered", "survive")):
         columns += [Column(f"{title}, {one:.0%}", f"extra.{key}.{i}", ".1%", max) for i, one in enumerate(shares)]
     text = (
-        "By share of bits flipped: how many words the model gets right, and how many codewords survive by themselves."
+        "By share of bits flipped: how many words are right, read from the bits that the model predicts, "
+        "and how many codewords survive by themselves."
     )
     return _table(group, columns, text)
 
@@ -233,7 +267,8 @@ def _effect(group: Group, name: str) -> str:
         choice = code.pop(name)
         if (value := row.mean(TEST)) is not None:
             cases.setdefault(tuple(code.values()), {})["default" if choice is None else str(choice)] = value
-    winners = [min(case, key=case.__getitem__) for case in cases.values() if len(case) > 1]
+    compared = [case for case in cases.values() if len(case) > 1]
+    winners = [choice for case in compared for choice, value in case.items() if value == min(case.values())]
     counts = sorted({(-winners.count(choice), choice) for choice in winners})
-    parts = [f"{choice} ({-count} of {len(winners)})" for count, choice in counts]
+    parts = [f"{choice} ({-count} of {len(compared)})" for count, choice in counts]
     return f"Best {name.replace('_', ' ')}, all else equal: {listed(parts)}." if winners else ""

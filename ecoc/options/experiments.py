@@ -25,6 +25,7 @@ class ReproduceOptions:
         captions: Captions of table2, JSON in Karpathy's layout.
         features: Features of their images.
         projection: The projection that the features went through, if they did.
+        images: Folder of pictures; the ten captions kept to be shown are then of images that have one there.
         results: Folder for the results, a JSON file a row.
         out: Folder for the runs themselves.
         keep: Keep the runs when their results are written.
@@ -43,6 +44,7 @@ class ReproduceOptions:
     captions: str | None = None
     features: str | None = None
     projection: str | None = None
+    images: str | None = None
     results: str = "results"
     out: str = "runs/reproduce"
     keep: bool = False
@@ -67,10 +69,12 @@ class ReportOptions:
         results: Folder of the results.
         out: The page to write; all is in the one file.
         markdown: Folder for the tables as Markdown; by default that of the results.
+        images: Folder of pictures, with names that end with COCO's numbers, to show beside their captions.
         readme: README whose headline table is to be brought up to date.
     """
 
     results: str = "results"
     out: str = "report.html"
     markdown: str | None = None
+    images: str | None = None
     readme: str | None = None

@@ -377,4 +377,5 @@ def test_rows_that_share_a_tuning_differ_only_in_what_the_first_epoch_does_not_d
 def test_results_here_are_of_the_configs_here(result: Result) -> None:
     settings = ReproduceOptions(result.study, result.budget, result.row, result.corpus, result.seed)
     settings.results = str(ROOT / "results")
-    assert runner.jobs(settings)[-1].state == "finished"
+    job = runner.jobs(settings)[-1]
+    assert job.state == "finished" and (result.note, result.paper) == (job.blank.note, job.blank.paper)
