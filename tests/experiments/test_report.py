@@ -77,7 +77,7 @@ def captions(row, bleu, said="a man on a horse", **others):
 def coded(study, codebook, bits, test, **options):
     options = {"head": "ecoc", "codebook": codebook, "bits": bits} | options
     name = "-".join(str(value) for value in options.values())
-    return language(name, test, study=study, decoder=401 * bits, options=options)
+    return language(name, test, study=study, decoder=401 * bits, options=options | {"lr": 0.004})
 
 
 def flips(row, accuracy, recovered=(1, 0.9, 0.5, 0.1), distance=3, **options):
