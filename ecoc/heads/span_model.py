@@ -67,7 +67,10 @@ class SpanModel(nn.Module):
         return -self._log_mass(output, target)
 
     def paper_nll(self, output: Tensor, target: Tensor) -> Tensor:
-        """-log of the best codeword's probability, the paper's perplexity: sums to less than 1 over V."""
+        """-log of the best codeword's probability, the paper's perplexity: sums to less than 1 over V.
+
+        With a mixture, every part takes its own best codeword.
+        """
         return -self._log_best(output, target)
 
     def log_prob(self, output: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -139,6 +140,12 @@ def test_masses_byte_by_byte_equal_those_bit_by_bit(case: tuple[int, list[int]],
     expected = codes.log_span_mass(logits.unsqueeze(1), first, last)
     found = codes.log_span_masses(logits, codes.pack(first), codes.pack(last))
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+    with patch("ecoc.codes.span_mass._AT_ONCE", 128):  # a row at a time, improbable spans two at a time
+        pieces = codes.log_span_masses(logits, codes.pack(first), codes.pack(last))
+    assert torch.equal(pieces, found)
+    rough = codes.log_span_masses(logits.float(), codes.pack(first), codes.pack(last))
+    expected = codes.log_span_mass(logits.float().double().unsqueeze(1), first, last)
+    torch.testing.assert_close(rough, expected.float(), rtol=2e-7, atol=1e-12)  # all digits of float32
 
 
 @pytest.mark.parametrize("bits", [14, 40, 1000])
