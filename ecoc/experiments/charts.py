@@ -8,6 +8,7 @@ from ecoc.experiments.tables import listed, shown, unequal
 
 _FORMS = {"mixture": "x{}", "predictor_layers": "{} layers"}  # of what makes a code, in its name
 _DIVERGED = 1e6  # perplexity: worse than guessing among the words of any corpus here
+_SPAN = 3  # times the perplexity of the full softmax, or the lowest: rows beyond would press all others together
 
 
 def charts(group: Group, full: Runs | None) -> list[Chart]:
@@ -26,11 +27,9 @@ def charts(group: Group, full: Runs | None) -> list[Chart]:
 
 def _cost(group: Group) -> Chart:
     """A point a row; its caption names the rows that no other beats, and the codes that another does."""
-    points = {}
-    for row in group.rows:
-        seconds, perplexity = row.mean("cost.cpu_seconds"), row.mean(TEST)
-        if seconds and perplexity and perplexity < _DIVERGED:
-            points[row.name] = (seconds, perplexity)
+    found = {row.name: (row.mean("cost.cpu_seconds") or 0.0, row.mean(TEST) or math.inf) for row in group.rows}
+    limit = _limit({name: y for name, (_, y) in found.items()})
+    points = {name: (x, y) for name, (x, y) in found.items() if x and y <= limit}
     coded = {row.name for row in group.rows if row.coded}
     kinds = {name: 0 if name == FULL else 1 if name in coded else 2 for name in points}
     lines = [Line(name, [point], look_of(kinds[name])) for name, point in points.items()]
@@ -40,23 +39,25 @@ def _cost(group: Group) -> Chart:
         return [other for other, (a, b) in points.items() if a < x and b < y]
 
     front, lost = ([name for name in points if bool(beaten_by(name)) is is_beaten] for is_beaten in (False, True))
-    caption = f"Down and left is better. Beaten in both by no other row: {listed(front)}."
+    caption = f"Down and left is better. Beaten in both by none of these: {listed(front)}."
     if FULL in lost:
         caption += f" {FULL} is beaten in both by {listed(beaten_by(FULL))}."
     if codes := [name for name in lost if name in coded]:
         caption += f" Error-correcting codes that another row beats in both: {listed(codes)}."
-    caption += _undrawn([row.name for row in group.rows if row.name not in points and row.mean(TEST)])
+    caption += _undrawn({name: y for name, (_, y) in found.items() if limit < y < math.inf}, limit)
     return Chart("Perplexity and cost of training", lines, "CPU seconds", "test perplexity", caption)
 
 
 def _curves(group: Group) -> Chart:
     """A line a row; those that end lowest have colours."""
-    curves = {}
+    found = {}
     for row in group.rows:
         records = row.results[0].curve
         pairs = [(one["cpu_seconds"], one["valid_perplexity"].get("normalised", math.inf)) for one in records]
-        if points := [(x, y) for x, y in pairs if y < _DIVERGED]:
-            curves[row.name] = points
+        if pairs := [(x, y) for x, y in pairs if y < math.inf]:
+            found[row.name] = pairs
+    limit = _limit({name: pairs[-1][1] for name, pairs in found.items()})
+    curves = {name: points for name, pairs in found.items() if (points := [one for one in pairs if one[1] <= limit])}
     ranked = sorted(curves, key=lambda name: (name != FULL, curves[name][-1][1]))
     first = 0 if FULL in curves else 1
     lines = [Line(name, points, look_of(first + ranked.index(name))) for name, points in curves.items()]
@@ -67,12 +68,12 @@ def _curves(group: Group) -> Chart:
         seconds, level = curves[FULL][-1]
         times = {name: next((x for x, y in curves[name] if y <= level), None) for name in ranked if name != FULL}
         early = [f"{name} ({time / seconds:.0%})" for name, time in times.items() if time is not None]
-        never = [row.name for row in group.rows if row.coded and times.get(row.name, 0) is None]
+        never = [row.name for row in group.rows if row.coded and row.name in found and times.get(row.name) is None]
         caption += f" {FULL} ends at {shown(level)} after {seconds:,.0f} CPU seconds; "
         caption += f"others get there after a share of these: {listed(early)}." if early else "no other row gets there."
         if never:
             caption += f" Error-correcting codes that never do: {listed(never)}."
-    caption += _undrawn([row.name for row in group.rows if row.name not in curves and row.results[0].curve])
+    caption += _undrawn({name: pairs[-1][1] for name, pairs in found.items() if name not in curves}, limit)
     return Chart("Training curves", lines, "CPU seconds", "validation perplexity", caption)
 
 
@@ -103,12 +104,19 @@ def _codes(group: Group, full: Runs | None, path: str, x_label: str) -> Chart:
         caption += f"; as low: {listed(under)}. " if under else "; no code here gets as low. "
         caption += unequal(group, full)
         lines.insert(0, Line(FULL, [(full.mean(path) or math.nan, level)], LOOKS[0], level=True))
-    caption += _undrawn([row.name for row in group.rows if (row.mean(TEST) or 0) >= _DIVERGED])
+    caption += _undrawn({row.name: y for row in group.rows if (y := row.mean(TEST) or 0.0) >= _DIVERGED}, _DIVERGED)
     return Chart(f"Perplexity and {x_label}", lines, x_label, "test perplexity", caption, log_x=True)
 
 
-def _undrawn(names: list[str]) -> str:
-    return f" Not drawn, with a perplexity past a million: {listed(names)}." if names else ""
+def _limit(perplexities: dict[str, float]) -> float:
+    lowest = min(perplexities.values(), default=0.0)
+    full = perplexities.get(FULL, lowest)
+    return _SPAN * (full if full < _DIVERGED else lowest)
+
+
+def _undrawn(rows: dict[str, float], limit: float) -> str:
+    values = [f"{name} ({shown(value)})" for name, value in rows.items()]
+    return f" Not drawn, above {limit:,.0f}: {listed(values)}." if values else ""
 
 
 def _flips(group: Group, key: str, title: str) -> Chart:
