@@ -1,0 +1,198 @@
+"""Tables and their captions say what the results say."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from ecoc.experiments.charts import charts
+from ecoc.experiments.groups import groups
+from ecoc.experiments.tables import listed, table
+from tests.experiments.made import (
+    bold,
+    captions,
+    charts_of,
+    coded,
+    column,
+    flips,
+    language,
+    page_of,
+    skipped,
+    spans,
+    table_of,
+)
+
+pytest.importorskip("matplotlib")
+
+
+def test_the_papers_rows_come_in_its_order_and_then_ours_from_the_best_down():
+    rows = [language(row, 90.0 + i) for i, row in enumerate(("NCE", "Mine-B", "Uni-ECOC", "Full-SM", "Mine-A"))]
+    found = table_of(*rows, skipped("Mine-0"), language("Mine-C", 50.0))
+    names = ["Full-SM", "NCE", "Uni-ECOC", "Mine-C", "Mine-B", "Mine-A", "Mine-0 (not run)"]
+    assert column(found, "row") == names
+
+
+def test_a_cell_has_the_mean_over_seeds_with_its_spread_and_the_best_of_a_column_is_bold():
+    paper = {"valid": 86.19, "test": 79.24}
+    full = [language("Full-SM", test, seed=seed, paper=paper, decoder=4000) for seed, test in ((1, 99), (2, 101))]
+    found = table_of(*full, language("NCE", 110.0, paper={"valid": 96.79, "test": 89.3}), language("Mine-ECOC", 90.126))
+    assert column(found, "test") == ["100.00 ± 1.41", "110.00", "90.13"]
+    assert column(found, "valid") == ["105.00 ± 1.48", "115.50", "94.63"]
+    assert column(found, "paper's test") == ["79.24", "89.30", ""] and column(found, "seeds") == ["2", "1", "1"]
+    assert column(found, "test - paper's †") == ["+20.76", "+20.70", ""]
+    assert column(found, "decoder parameters") == ["4,000", "1,000", "1,000"]
+    assert column(found, "MB on disk") == ["24.0"] * 3 and column(found, "peak MB") == ["500"] * 3
+    assert column(found, "learning rate") == ["0.004"] * 3 and column(found, "epochs") == ["4"] * 3
+    assert {pair for pair in bold(found) if pair[1] in ("valid", "test", "MB on disk", "decoder parameters")} == {
+        ("Mine-ECOC", "valid"),
+        ("Mine-ECOC", "test"),
+        ("NCE", "decoder parameters"),
+        ("Mine-ECOC", "decoder parameters"),
+    }
+    assert not [pair for pair in bold(found) if "paper's" in pair[1]]  # of the paper's rows some may be missing here
+    assert "± is the standard deviation over seeds." in found.caption
+
+
+def test_seeds_that_chose_different_learning_rates_show_both():
+    rows = [language("Full-SM", 100.0, seed=seed, options={"lr": rate}) for seed, rate in ((1, 0.004), (2, 0.002))]
+    assert column(table_of(*rows), "learning rate") == ["0.002, 0.004"]
+
+
+def test_without_a_second_seed_there_is_no_spread():
+    found = table_of(language("Full-SM", 100.0))
+    assert column(found, "test") == ["100.00"] and "seeds" not in found.columns and "±" not in found.caption
+    assert not found.best and "Bold" not in found.caption
+
+
+def test_only_the_papers_budget_compares_with_the_paper():
+    small = table_of(language("Full-SM", 100.0, paper={"test": 79.24}))
+    assert "test - paper's †" in small.columns and "† The paper's values do not compare" in small.caption
+    assert "here are fewer epochs" in small.caption and "at most 4 epochs" in small.caption
+    paper = table_of(language("Full-SM", 80.0, paper={"test": 79.24}, budget="paper"))
+    assert column(paper, "test - paper's") == ["+0.76"] and "compare" not in paper.caption
+
+
+def test_other_modes_are_shown_where_a_row_has_them():
+    found = table_of(language("Full-SM", 100.0), spans("Uni-ECOC", 200.0))
+    assert column(found, "test (paper)") == ["", "300.00"] and column(found, "test (span-mass)") == ["", "200.00"]
+    found = table_of(*(replace(row, paper={"test": 80.0}) for row in (language("NCE", 90.0), spans("Uni-ECOC", 200.0))))
+    assert column(found, "test - paper's †") == ["+10.00", "+220.00"] and "in that one" in found.caption
+    assert "test (paper)" not in table_of(language("Full-SM", 100.0)).columns
+
+
+def test_a_row_that_was_not_run_has_its_reason_and_seconds_once():
+    assert table_of(skipped("NCE")).notes == ["NCE: not run: too slow; 54,321 CPU seconds an epoch"]
+    reason = "54,321 CPU seconds an epoch, measured over 9 steps"
+    assert table_of(skipped("NCE", reason)).notes == [f"NCE: not run: {reason}"]
+    run = table_of(skipped("NCE", seed=1), language("NCE", 100.0, seed=2))
+    assert column(run, "row") == ["NCE"] and not run.notes
+
+
+def test_the_same_note_is_said_once():
+    rows = [spans(name, 200.0) for name in ("Random-ECOC", "Uni-ECOC")]
+    assert table_of(*rows).notes == ["Random-ECOC and Uni-ECOC: spans of codewords"]
+
+
+def test_the_caption_counts_who_loses_against_the_full_softmax():
+    rows = [language(*one) for one in (("NCE", 110.0), ("Uni-ECOC", 105.0), ("Mine-ECOC", 95.0), ("Tied-SM", 90.0))]
+    assert (
+        "2 of 4 rows are above Full-SM (100.00) in test perplexity, which is worse; of 2 with error-correcting codes "
+        "1: Uni-ECOC. Lowest: Tied-SM, 90.00." in table_of(language("Full-SM", 100.0), *rows).caption
+    )
+    assert (
+        "1 of 4 rows is above Full-SM (106.00) in test perplexity, which is worse; of 2 with error-correcting codes 0. "
+        "Lowest: Tied-SM" in table_of(language("Full-SM", 106.0), *rows).caption
+    )
+    nobody = "Full-SM was not run here, so no test perplexity is compared with it. Lowest: Tied-SM, 90.00."
+    assert nobody in table_of(*rows).caption and nobody in table_of(skipped("Full-SM"), *rows).caption
+
+
+def test_budgets_and_corpora_are_kept_apart():
+    rows = [language("Full-SM", 100.0), language("Full-SM", 80.0, budget="tiny"), language("NCE", 81.0, budget="tiny")]
+    rows += [language("A", 1.0, corpus="other"), language("Full-SM", 150.0, corpus="wikitext-2")]
+    found = groups(rows, "table1")
+    names = [("ptb", "tiny"), ("ptb", "small"), ("wikitext-2", "small"), ("other", "small")]  # tiny has more rows
+    assert [(one.corpus, one.budget) for one in found] == names
+    assert column(table(found[1], None), "test") == ["100.00"]
+
+
+def test_a_perplexity_beyond_reading_is_a_power_of_ten_and_not_drawn():
+    rows = [language("Full-SM", 100.0), language("NCE", math.exp(700)), language("Uni-ECOC", math.nan)]
+    assert column(table_of(*rows), "test") == ["100.00", "1.0e+304", ""]
+    cost, curves = charts_of(*rows)
+    assert [line.name for line in cost.lines] == [line.name for line in curves.lines] == ["Full-SM"]
+    assert "Not drawn, above 300: NCE (1.0e+304)." in cost.caption
+    assert "Not drawn, above 315: NCE (1.1e+304)." in curves.caption
+
+
+def test_table_2_is_in_percent_and_says_what_does_not_compare():
+    rows = [captions("DLVMS-ECOC", 0.5), captions("Full-SM", 0.6), captions("SS-SM", 0.55)]
+    found = table_of(*rows)
+    assert column(found, "row") == ["Full-SM", "SS-SM", "DLVMS-ECOC"]
+    assert column(found, "BLEU-1") == ["60.00", "55.00", "50.00"] and column(found, "CIDEr") == ["0.80", "0.65", "0.50"]
+    assert column(found, "METEOR") == ["20.00"] * 3 and column(found, "paper's METEOR †") == ["52.70 (-32.70)"] * 3
+    assert "2 of 2 rows are below Full-SM (0.80) in CIDEr" in found.caption and "codes 1: DLVMS-ECOC" in found.caption
+    assert "† not comparable: fewer epochs here." in found.caption
+    some = [replace(row, test=row.test | {"images": 4407}) for row in rows]
+    assert "† not comparable: fewer epochs here and 4,407 of 5,000 test images." in table_of(*some).caption
+    long = [replace(row, budget="paper") for row in some]
+    assert "† not comparable: 4,407 of 5,000 test images." in table_of(*long).caption
+    assert "paper's METEOR" in table_of(*(replace(row, budget="paper") for row in rows)).columns
+    assert "The paper's METEOR is 2.6 times that of METEOR 1.5 here, its BLEU-4 1.3 times." in found.caption
+    without = [replace(row, test={name: value for name, value in row.test.items() if name != "meteor"}) for row in rows]
+    assert "METEOR" not in table_of(*without).columns and "1.5" not in table_of(*without).caption
+
+
+def test_the_ablation_says_which_choice_is_best_with_all_else_equal():
+    rows = [coded("ablation", kind, bits, test) for kind, bits, test in (("bch", 128, 120), ("semantic", 128, 110))]
+    rows += [coded("ablation", "semantic", 512, 100), coded("ablation", "semantic", 512, 105, objective="bits")]
+    rows += [coded("ablation", "semantic", 512, 99, predictor_layers=2)]
+    caption = table_of(*rows).caption
+    assert "Best codebook, all else equal: semantic (1 of 1)." in caption
+    assert "One learning rate for all, 0.004, which may suit some better." in caption
+    assert "Best bits, all else equal: 512 (1 of 1)." in caption and "mixture" not in caption
+    assert "Best objective, all else equal: default (1 of 1)." in caption
+    assert "Best predictor layers, all else equal: 2 (1 of 1)." in caption
+    rows[2] = coded("ablation", "semantic", 512, 106)
+    assert "Best objective, all else equal: bits (1 of 1)." in table_of(*rows).caption
+
+
+def test_codes_of_other_vectors_are_other_codes():
+    rows = [coded("ablation", "semantic", 512, 100, vectors=name) for name in ("contexts", "glove")]
+    found, (chart,) = table_of(*rows), charts_of(*rows)
+    said = "Best codebook, all else equal: semantic contexts (1 of 1) and semantic glove (1 of 1)."  # as good
+    assert said in found.caption
+    assert sorted(line.name for line in chart.lines) == ["semantic contexts", "semantic glove"]
+
+
+def test_a_full_softmax_with_more_epochs_is_called_unfair():
+    row = coded("figure2", "random", 40, 200)
+    (group,), full = groups([row], "figure2"), language("Full-SM", 100.0, epochs=6)
+    runs = groups([full], "table1")[0].rows[0]
+    said = "Full-SM had 6 epochs, others 4: no fair comparison."
+    assert said in table(group, runs).caption and said in charts(group, runs)[0].caption
+    equal = groups([language("Full-SM", 100.0)], "table1")[0].rows[0]
+    assert "fair" not in table(group, equal).caption + charts(group, equal)[0].caption
+    rows = [full, language("NCE", 90.0, epochs=6), language("Uni-ECOC", 80.0, epochs=2)]
+    assert "Full-SM had 6 epochs, others 2 and 6: no fair comparison." in table_of(*rows).caption
+
+
+def test_flips_are_a_column_each():
+    bch = flips("BCH", [0.25, 0.24, 0.2, 0.1], [1, 1, 0.99, 0.2], 121, bits=511)
+    found = table_of(bch, flips("one-hot", [0.25, 0.1, 0, 0], [1, 0.5, 0.1, 0], 2, bits=512))
+    assert found.columns[3:7] == ["right, 0%", "right, 1%", "right, 5%", "right, 20%"]
+    assert found.rows[0][:7] == ["BCH", "511", "121", "25.0%", "24.0%", "20.0%", "10.0%"]
+    assert column(found, "survive, 5%") == ["99.0%", "10.0%"]
+    assert ("BCH", "right, 20%") in bold(found) and ("BCH", "right, 0%") not in bold(found)
+
+
+def test_flips_may_come_with_the_ablation(tmp_path):
+    extra = flips("", [0.25, 0.24, 0.2, 0.1]).extra
+    page = page_of(tmp_path, replace(coded("ablation", "bch", 511, 100.0), extra=extra))
+    assert "right, 20%" in page.texts("th") and "test" in page.texts("th")
+    assert {"Right words of the model", "Codewords that survive"} <= set(page.texts("h4"))
+
+
+def test_long_lists_end_with_a_number():
+    assert [listed([]), listed(["a"]), listed(["a", "b", "c"])] == ["", "a", "a, b and c"]
+    assert listed([*"abcdefgh"]) == "a, b, c, d, e, f and 2 more"
