@@ -3,7 +3,6 @@ import io
 import os
 import re
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -11,42 +10,16 @@ import pytest
 
 from ecoc.data.scenes import builtin_scenes
 from ecoc.gallery import Entry, write_gallery
+from tests.page import Page
 
 Image = pytest.importorskip("PIL.Image")
 HOSTILE = """<script>alert("1")</script> & <b a='"'>"""
 GREY = np.full((4, 6, 3), 90, np.uint8)
 SAID = [("a cat on a sofa", -7.314), ("a dog", -8.0), ("a cat", -12.346)]
-VOID = {"meta", "img"}
 
 
-class Page(HTMLParser):
-    """Tags with attributes and the text inside each, in the page's order; fails on a tag closed out of turn."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.open = [], []
-        self.feed(text)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes), []))
-        if tag not in VOID:
-            self.open.append(self.tags[-1])
-
-    def handle_endtag(self, tag):
-        assert self.open.pop()[0] == tag
-
-    def handle_data(self, text):
-        for _, _, inside in self.open:
-            inside.append(text)
-
-    def texts(self, tag, **attributes):
-        found = [(values, inside) for name, values, inside in self.tags if name == tag]
-        return ["".join(inside).strip() for values, inside in found if attributes.items() <= values.items()]
-
-    def images(self):
-        return [values for tag, values, _ in self.tags if tag == "img"]
+def images(page):
+    return [values for tag, values, _ in page.tags if tag == "img"]
 
 
 def page_of(tmp_path, *entries, title="run", **options):
@@ -56,7 +29,7 @@ def page_of(tmp_path, *entries, title="run", **options):
 
 def embedded(tmp_path, picture):
     """The picture as the page has it, and the attributes of its tag."""
-    (attributes,) = page_of(tmp_path, Entry("name", picture, SAID)).images()
+    (attributes,) = images(page_of(tmp_path, Entry("name", picture, SAID)))
     kind, data = re.fullmatch("data:image/(png|jpeg);base64,(.*)", attributes["src"]).groups()
     image = Image.open(io.BytesIO(base64.b64decode(data, validate=True)))
     assert image.format.lower() == kind
@@ -80,7 +53,7 @@ def test_a_card_has_picture_best_sentence_others_with_scores_references_and_name
     assert page.texts("summary") == ["2 other sentences"]
     assert page.texts("li") == ["a dog -8.00", "a cat -12.35", "my cat", "a sofa"]
     assert page.texts("h3") == ["people said"] and page.texts("footer") == ["cat.jpg"]
-    (image,) = page.images()
+    (image,) = images(page)
     assert image["alt"] == "a cat on a sofa" and image["loading"] == "lazy"
 
 
@@ -119,7 +92,7 @@ def test_hostile_words_are_shown_and_never_obeyed(tmp_path):
         assert set(page.texts(tag)) == {HOSTILE}
     assert page.texts("h2")[:2] == [HOSTILE] * 2 and HOSTILE in page.texts("p")
     assert page.texts("li") == [f"{HOSTILE} -2.00", HOSTILE, f"{HOSTILE} -2.00", f"{HOSTILE}: {HOSTILE}"]
-    assert page.images()[0]["alt"] == HOSTILE
+    assert images(page)[0]["alt"] == HOSTILE
     assert not {"script", "b"} & {tag for tag, *_ in page.tags}
 
 
@@ -136,7 +109,7 @@ def test_nothing_is_fetched_and_nothing_runs(tmp_path):
     assert not {"script", "link", "iframe", "object"} & {tag for tag, *_ in page.tags}
     links = [(name, value) for _, values, _ in page.tags for name, value in values.items()]
     assert not [name for name, _ in links if name.startswith("on") or name in ("href", "srcset")]
-    assert len(page.images()) == 2 and all(value.startswith("data:image/") for name, value in links if name == "src")
+    assert len(images(page)) == 2 and all(value.startswith("data:image/") for name, value in links if name == "src")
 
 
 # --- pictures
@@ -205,7 +178,7 @@ def test_an_unreadable_file_becomes_a_card_that_says_so(tmp_path, change, reason
     (line,) = page.texts("p", **{"class": "picture unreadable"})
     assert line.startswith("This picture cannot be read: ") and reason in line
     assert str(tmp_path) not in line
-    assert page.texts("h2") == ["a cat on a sofa"] * 2 and len(page.images()) == 1
+    assert page.texts("h2") == ["a cat on a sofa"] * 2 and len(images(page)) == 1
 
 
 @pytest.mark.parametrize("shape", [(4, 6), (4, 6, 4), (0, 6, 3)])

@@ -3,18 +3,17 @@
 import json
 import random
 from dataclasses import asdict, replace
-from html.parser import HTMLParser
 
 from ecoc.experiments.charts import charts
 from ecoc.experiments.groups import groups
 from ecoc.experiments.report import write_report
 from ecoc.experiments.results import Result
 from ecoc.experiments.tables import table
+from tests.page import Page
 
 HOSTILE = """<script>alert("1")</script> & <b a='"'> | `x` [y](z)"""
 PEERS = ("Rand-Sample-SM", "Uni-Sample-SM", "Rand-Hierarchical-SM", "Uni-Hierarchical-SM", "Adaptive-SM", "NCE")
 COCO = ("Full-SM", "SS-SM", "Soft-SS-SM", "SS-Hierarchical-SM", "SS-ECOC", "CLVMS-ECOC", "DLVMS-ECOC", "Mine-ECOC")
-VOID = {"meta", "img", "path", "use"}
 
 
 def language(row, perplexity, *, seconds=1000.0, epochs=4, decoder=1000, **others):
@@ -109,37 +108,6 @@ def saved(tmp_path, *results):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asdict(result)))
     return tmp_path / "results"
-
-
-class Page(HTMLParser):
-    """Tags with attributes and the text inside each, in the page's order; fails on a tag closed out of turn."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.text, self.tags, self.open = text, [], []
-        self.feed(text)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes), []))
-        if tag not in VOID:
-            self.open.append(self.tags[-1])
-
-    def handle_endtag(self, tag):
-        if tag not in VOID:
-            assert self.open.pop()[0] == tag
-
-    def handle_data(self, text):
-        for _, _, inside in self.open:
-            inside.append(text)
-
-    def texts(self, tag, **attributes):
-        found = [(values, inside) for name, values, inside in self.tags if name == tag]
-        return ["".join(inside).strip() for values, inside in found if attributes.items() <= values.items()]
-
-    def values(self, attribute):
-        return [values[attribute] for _, values, _ in self.tags if attribute in values]
 
 
 def page_of(tmp_path, *results):
