@@ -29,7 +29,7 @@ def _cost(group: Group) -> Chart:
     """A point a row; its caption names the rows that no other beats, and the codes that another does."""
     found = {row.name: (row.mean("cost.cpu_seconds") or 0.0, row.mean(TEST) or math.inf) for row in group.rows}
     limit = _limit({name: y for name, (_, y) in found.items()})
-    points = {name: (x, y) for name, (x, y) in found.items() if x and y <= limit}
+    points = {name: (x, y) for name, (x, y) in found.items() if x and y <= limit and y < math.inf}
     coded = {row.name for row in group.rows if row.coded}
     kinds = {name: 0 if name == FULL else 1 if name in coded else 2 for name in points}
     lines = [Line(name, [point], look_of(kinds[name])) for name, point in points.items()]
