@@ -76,7 +76,11 @@ class Scorer:
         """Score hidden states ``(..., H)`` against targets ``(...)``."""
         hidden, target = hidden.reshape(-1, hidden.shape[-1]), target.reshape(-1)
         scores, head = self.scores, self.head
-        nll = head.nll(hidden, target).double()
+        if self.thorough:  # one look at the whole vocabulary serves all
+            parts = zip(hidden.split(256), target.split(256), strict=True)
+            nll = torch.cat([self._add_ranks(part, ids) for part, ids in parts]).double()
+        else:
+            nll = head.nll(hidden, target).double()
         scores.tokens += len(target)
         self._sum("normalised", nll)
         if isinstance(head, ECOC) and head.objective.startswith("span-"):
@@ -84,14 +88,12 @@ class Scorer:
             self._sum("paper", head.paper_nll(hidden, target).double())
         if self.rank is not None:
             self._add_bands(nll, self.rank[target])
-        if self.thorough:
-            for part, ids in zip(hidden.split(256), target.split(256), strict=True):
-                self._add_ranks(part, ids)
 
     def _sum(self, mode: str, nll: Tensor) -> None:
         self.scores.nll[mode] = self.scores.nll.get(mode, 0.0) + float(nll.sum())
 
-    def _add_ranks(self, hidden: Tensor, target: Tensor) -> None:
+    def _add_ranks(self, hidden: Tensor, target: Tensor) -> Tensor:
+        """Count ranks and wrong bits; returns the negative log-likelihood of the targets."""
         log_probs = self.head.log_prob(hidden)
         own = log_probs.gather(1, target.unsqueeze(1))
         rank = (log_probs > own).sum(-1) + 1
@@ -101,6 +103,7 @@ class Scorer:
         if isinstance(self.head, ECOC):
             predicted = self.head.latent_logits(hidden) > 0
             self.scores.wrong_bits += int((predicted ^ self.head.code_of(target)).sum())
+        return -own.squeeze(1)
 
     def _add_bands(self, nll: Tensor, rank: Tensor) -> None:
         edges = torch.tensor(BANDS, device=rank.device)

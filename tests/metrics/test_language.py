@@ -21,6 +21,9 @@ def test_scores_equal_plain_computation(case: str) -> None:
     for rows in (slice(0, 25), slice(25, 60)):  # in two goes
         scorer.add(hidden[rows], target[rows])
     numbers = scorer.scores.as_dict()
+    quick = Scorer(head, rank, thorough=False)
+    quick.add(hidden, target)
+    assert quick.scores.perplexity() == pytest.approx(scorer.scores.perplexity())
     log_probs = head.log_prob(hidden).detach()
     own = log_probs[torch.arange(60), target]
     places = (log_probs > own.unsqueeze(1)).sum(1) + 1
