@@ -34,6 +34,7 @@ def jobs(settings: ReproduceOptions) -> list[Job]:
 def reproduce(settings: ReproduceOptions, progress: bool = True) -> list[str]:
     """Run what is not finished; returns what failed, a line each."""
     todo = [job for job in jobs(settings) if not job.finished]
+    todo.sort(key=lambda job: bool(job.row.tuned_as))  # last, as one that waits for another's tuning does nothing else
     _check_data(settings, todo)
     failed: list[str] = []
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[doing]}"))

@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -158,6 +160,11 @@ def test_rows_with_the_same_first_epoch_are_tuned_once(
     assert tried == [*rates, ("Code", "training"), ("Softmax", "training")]
     found = read(study)
     assert found["Code"].tuning == found["Softmax"].tuning
+    shutil.rmtree(study.results)
+    began: list[str] = []
+    monkeypatch.setattr(runner.Job, "run", lambda job: began.append(job.row.name))
+    runner.reproduce(replace(study, jobs=1), progress=False)
+    assert began == ["Softmax", "Code"]  # the one that waits for the other's tuning comes last, whatever was asked
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"tuned_as": "Code"}))
     with pytest.raises(ValueError, match="Code is tuned as Code, which must be a row with its own tuning"):
         runner.jobs(study)
