@@ -15,6 +15,8 @@ def charts(group: Group, full: Runs | None) -> list[Chart]:
     """The charts of a group that have something to show; `full` as for its table."""
     if group.study == "table1":
         found = [_cost(group), _curves(group)]
+    elif group.study == "table2":
+        found = [_curves(group)]
     elif group.study == "figure2":
         found = [_codes(group, full, "sizes.decoder_parameters", "decoder parameters")]
     elif group.study == "ablation":

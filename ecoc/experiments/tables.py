@@ -82,13 +82,13 @@ def headline_table(group: Group) -> Table:
     return _table(group, columns, _conditions(group), against(group, full, TEST, "test perplexity"))
 
 
-def against(group: Group, full: Runs | None, path: str, what: str, lower: bool = True) -> str:
+def against(group: Group, full: Runs | None, path: str, what: str, lower: bool = True, form: str = ",.2f") -> str:
     """How many rows lose against the full softmax, those with codes by name, and which row is best."""
     values = {row.name: value for row in group.rows if (value := row.mean(path)) is not None}
     if not values:
         return f"No row has a {what}."
     best = (min if lower else max)(values, key=values.__getitem__)
-    top = f"{'Lowest' if lower else 'Highest'}: {best}, {shown(values[best])}."
+    top = f"{'Lowest' if lower else 'Highest'}: {best}, {shown(values[best], form)}."
     limit = full.mean(path) if full else None
     if limit is None:
         return f"{FULL} was not run here, so no {what} is compared with it. {top}"
@@ -98,7 +98,7 @@ def against(group: Group, full: Runs | None, path: str, what: str, lower: bool =
     if not others:
         return top
     verb, side = "is" if len(worse) == 1 else "are", "above" if lower else "below"
-    text = f"{len(worse)} of {len(others)} rows {verb} {side} {FULL} ({shown(limit)}) in {what}, which is worse"
+    text = f"{len(worse)} of {len(others)} rows {verb} {side} {FULL} ({shown(limit, form)}) in {what}, which is worse"
     if coded and len(coded) < len(others):
         text += f"; of {len(coded)} with error-correcting codes {len(lost)}"
     return f"{text}{': ' if lost else ''}{listed(lost)}. {unequal(group, full)}{top}"
@@ -132,6 +132,12 @@ _DECODER = Column("decoder parameters", "sizes.decoder_parameters", ",.0f", min)
 _PARAMETERS = Column("all parameters", "sizes.parameters", ",.0f", min)
 _DISK = Column("MB on disk", "sizes.bytes", ",.1f", min, scale=1e-6)
 _SECONDS = Column("CPU seconds", "cost.cpu_seconds", ",.0f", min, spread=True)
+_COSTS = (
+    *(_DECODER, _PARAMETERS, _DISK, _SECONDS),
+    Column("peak MB", "cost.peak_memory_bytes", ",.0f", min, scale=1e-6),
+    Column("epochs", "cost.epochs", ",.0f"),
+    Column("learning rate", "options.lr", "g", each=True),
+)
 
 
 def _table1(group: Group, full: Runs | None) -> Table:
@@ -146,12 +152,7 @@ def _table1(group: Group, full: Runs | None) -> Table:
     for mode in modes:
         if mode != "normalised":
             columns.append(Column(f"test ({mode})", f"test.perplexity.{mode}", best=min, spread=True))
-    columns += [
-        *(_DECODER, _PARAMETERS, _DISK, _SECONDS),
-        Column("peak MB", "cost.peak_memory_bytes", ",.0f", min, scale=1e-6),
-        Column("epochs", "cost.epochs", ",.0f"),
-        Column("learning rate", "options.lr", "g", each=True),
-    ]
+    columns += _COSTS
     text = "Rows with the mode paper are compared with the paper in that one." if "paper" in modes else ""
     return _table(group, columns, _conditions(group, mark), text, against(group, full, TEST, "test perplexity"))
 
@@ -163,20 +164,21 @@ def _table2(group: Group, full: Runs | None) -> Table:
     mark = " †" if fewer else ""
     columns = [
         *[Column(name, f"test.{key}", best=max, spread=True, scale=100) for key, name in _CAPTION_SCORES.items()],
-        Column("CIDEr", "test.cider", best=max, spread=True),
+        Column("CIDEr", "test.cider", ",.3f", max, spread=True),
         *[
             Column(f"paper's {name}{mark}", f"paper.{key}", beside=f"test.{key}")
             for key, name in _CAPTION_SCORES.items()
         ],
-        *(_DECODER, _SECONDS),
+        Column("perplexity", TEST, best=min, spread=True),
+        *_COSTS,
     ]
-    text = "BLEU, ROUGE-L and METEOR are times 100. In brackets: ours - the paper's."
+    text = "BLEU, ROUGE-L and METEOR are times 100, perplexity is normalised. In brackets: ours - the paper's."
     if fewer:
         text += f" † not comparable: {listed(fewer)}."
     meteor, bleu = (_times(group.rows, f"paper.{key}", f"test.{key}") for key in ("meteor", "bleu4"))
     if meteor and bleu:
         text += f" The paper's METEOR is {meteor:.1f} times that of METEOR 1.5 here, its BLEU-4 {bleu:.1f} times."
-    return _table(group, columns, against(group, full, "test.cider", "CIDEr", lower=False), text)
+    return _table(group, columns, against(group, full, "test.cider", "CIDEr", lower=False, form=",.3f"), text)
 
 
 def _codes(group: Group, full: Runs | None) -> Table:

@@ -9,6 +9,7 @@ import pytest
 
 from ecoc.experiments.drawing import place
 from tests.experiments.made import (
+    captions,
     charts_of,
     coded,
     flips,
@@ -36,6 +37,8 @@ def test_the_curves_say_when_others_reach_the_full_softmax():
     assert "Full-SM ends at 105.00 after 3,000 CPU seconds; others get there after a share of these: " in caption
     assert "Mine-ECOC (50%). Error-correcting codes that never do: Uni-ECOC." in caption
     assert "no other row gets there." in charts_of(rows[0], language("Uni-ECOC", 200.0))[1].caption
+    (captioners,) = charts_of(captions("Full-SM", 0.6), captions("SS-ECOC", 0.5))
+    assert "others get there after a share of these: SS-ECOC (100%)." in captioners.caption
 
 
 def test_at_most_eight_curves_have_colours_and_the_full_softmax_is_one():
@@ -93,7 +96,7 @@ def test_a_lines_key_stands_at_its_end():
 def test_drawings_are_xml_with_ids_of_their_own_and_the_pages_colours(whole):
     page = whole[0]
     drawings = re.findall("<svg.*?</svg>", page.text, re.S)
-    assert len(drawings) == 10
+    assert len(drawings) == 11
     for drawing in drawings:
         root = ElementTree.fromstring(drawing)
         ids = {one.get("id") for one in root.iter() if one.get("id")}
