@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 _SIZE, _FONT = (400, 310), 12  # small, so that text can still be read when the chart is as wide as a phone
-_FRAME = (46, 44, 344, 238)  # left, bottom, width, height of the axes
+_FRAME = (46, 44, 338, 238)  # left, bottom, width, height of the axes; half a number fits right of it
 _MARKS = {"s": "■", "o": "●", "^": "▲", "D": "◆", "v": "▼", "P": "✚", "X": "✖", "*": "★"}
 LOOKS = [(f"c{number}", mark) for number, mark in enumerate(_MARKS, start=1)]  # the first is the full softmax's
 _INKS = {name: f"#fe00{number:02x}" for number, name in enumerate(["text", "quiet", "line", *(c for c, _ in LOOKS)])}

@@ -167,7 +167,8 @@ def _section(results: Sequence[Result], study: str, pictures: dict[str, Path]) -
 
 def _figure(shown: Table) -> str:
     """A table that scrolls sideways where it is too wide, its caption, and notes on rows."""
-    head = "".join(f'<th scope="col">{escape(title)}</th>' for title in shown.columns)
+    titles = [re.sub(r"\b-\b", "\u2011", title) for title in shown.columns]  # no line breaks within BLEU-1
+    head = "".join(f'<th scope="col">{escape(title)}</th>' for title in titles)
     body = ""
     for i, (name, *cells) in enumerate(shown.rows):
         bold = [f"<b>{escape(cell)}</b>" if (i, j) in shown.best else escape(cell) for j, cell in enumerate(cells, 1)]
