@@ -68,6 +68,7 @@ table { border-collapse: collapse; font-size: .8125rem; font-variant-numeric: ta
 th, td { padding: .3rem .45rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
 th { font-weight: 400; }
 thead th { vertical-align: bottom; white-space: normal; color: var(--quiet); }
+thead span { white-space: nowrap; }
 th:first-child { position: sticky; left: 0; padding-left: 0; background: var(--card); text-align: left; }
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr)); gap: 0 1.25rem; }
 .cards img { display: block; width: 100%; height: auto; aspect-ratio: 4 / 3; object-fit: contain;
@@ -167,8 +168,8 @@ def _section(results: Sequence[Result], study: str, pictures: dict[str, Path]) -
 
 def _figure(shown: Table) -> str:
     """A table that scrolls sideways where it is too wide, its caption, and notes on rows."""
-    titles = [re.sub(r"\b-\b", "\u2011", title) for title in shown.columns]  # no line breaks within BLEU-1
-    head = "".join(f'<th scope="col">{escape(title)}</th>' for title in titles)
+    titles = [re.sub(r"\w+-\w+", r"<span>\g<0></span>", escape(title)) for title in shown.columns]  # BLEU-1 stays whole
+    head = "".join(f'<th scope="col">{title}</th>' for title in titles)
     body = ""
     for i, (name, *cells) in enumerate(shown.rows):
         bold = [f"<b>{escape(cell)}</b>" if (i, j) in shown.best else escape(cell) for j, cell in enumerate(cells, 1)]

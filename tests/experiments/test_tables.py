@@ -129,11 +129,8 @@ def test_table_2_is_in_percent_and_says_what_does_not_compare():
     rows = [captions("DLVMS-ECOC", 0.5), captions("Full-SM", 0.6), captions("SS-SM", 0.55)]
     found = table_of(*rows)
     assert column(found, "row") == ["Full-SM", "SS-SM", "DLVMS-ECOC"]
-    assert column(found, "BLEU-1") == ["60.00", "55.00", "50.00"] and column(found, "CIDEr") == [
-        "0.800",
-        "0.650",
-        "0.500",
-    ]
+    assert column(found, "BLEU-1") == ["60.00", "55.00", "50.00"]
+    assert column(found, "CIDEr") == ["0.800", "0.650", "0.500"]
     assert column(found, "perplexity") == ["12.00"] * 3 and column(found, "epochs") == ["4"] * 3
     assert column(found, "METEOR") == ["20.00"] * 3 and column(found, "paper's METEOR †") == ["52.70 (-32.70)"] * 3
     assert "2 of 2 rows are below Full-SM (0.800) in CIDEr" in found.caption and "codes 1: DLVMS-ECOC" in found.caption
