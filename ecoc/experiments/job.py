@@ -75,11 +75,10 @@ class Job:
         if not path.exists():
             return "to do"
         result = read_result(path)
-        options = dict(result.options)
-        rate = float(options.pop("lr", 0))
+        rate = result.options.get("lr", 0.0)
         rates = {float(one) for one in result.tuning} or {rate}
-        same = options == self.options() and (bool(result.skipped) or rates == set(self.study.learning_rates))
-        return "finished" if same else "changed"
+        same = result.options == self.options() | ({"lr": rate} if rate else {})
+        return "finished" if same and (result.skipped or rates == set(self.rates)) else "changed"
 
     @property
     def finished(self) -> bool:
@@ -95,9 +94,15 @@ class Job:
         return int(self.study.budgets[self.settings.budget][self.corpus]["epochs"])
 
     @property
+    def rates(self) -> list[float]:
+        """Learning rates to choose from: those of all rows, or the row's own."""
+        own = self.row.options.get("lr")
+        return self.study.learning_rates if own is None else [own]
+
+    @property
     def work(self) -> float:
         """Epochs to train in all."""
-        tuning = len(self.study.learning_rates) if len(self.study.learning_rates) > 1 else 0
+        tuning = len(self.rates) if len(self.rates) > 1 else 0
         return 1.0 if self.measured_only else float(self.epochs + tuning)
 
     def options(self) -> dict[str, Any]:
@@ -135,7 +140,7 @@ class Job:
 
     def _tune(self) -> dict[float, float]:
         """Validation perplexity (normalised) after one epoch, by learning rate; of a single rate nothing is run."""
-        rates, tuner = self.study.learning_rates, self.tuner
+        rates, tuner = self.rates, self.tuner
         if len(rates) == 1:
             return {rates[0]: 0.0}
         self.doing = f"waiting for the tuning of {tuner.row.name} on {tuner.corpus}"

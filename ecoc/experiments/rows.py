@@ -28,7 +28,8 @@ class Row:
 
     Attributes:
         name: As in the paper.
-        options: Of training; ``VECTORS`` in a value stands for the file of outside word vectors.
+        options: Of training; ``VECTORS`` in a value stands for the file of outside word vectors. A row with an ``lr``
+            of its own is not tuned.
         paper: The paper's values by corpus.
         note: What a reader should know.
         by_corpus: Options that one corpus has beside them.

@@ -206,6 +206,27 @@ def test_a_corpus_can_take_the_learning_rates_of_another(
 
 
 @pytest.mark.usefixtures("here")
+def test_a_row_with_a_learning_rate_of_its_own_is_not_tuned(study: ReproduceOptions, tmp_path: Path) -> None:
+    with_two_rates(tmp_path)
+    path = tmp_path / "configs/tiny/code.yaml"
+    row = yaml.safe_load(path.read_text())
+    row["options"]["lr"] = 0.01
+    path.write_text(yaml.safe_dump(row))
+    study.rows = "Code"
+    (job,) = runner.jobs(study)
+    job.run()
+    result = read(study)["Code"]
+    assert job.finished and job.done == job.work == 2
+    assert result.tuning == {} and result.tuned == "" and result.options["lr"] == 0.01
+    row["options"]["lr"] = 0.02  # one of those that all others choose from
+    path.write_text(yaml.safe_dump(row))
+    assert runner.jobs(study)[0].state == "changed"
+    del row["options"]["lr"]
+    path.write_text(yaml.safe_dump(row))
+    assert runner.jobs(study)[0].state == "changed"
+
+
+@pytest.mark.usefixtures("here")
 def test_what_was_run_with_other_options_is_run_anew(study: ReproduceOptions, tmp_path: Path) -> None:
     study.rows, study.keep = "Code", True
     runner.jobs(study)[0].run()
