@@ -113,6 +113,13 @@ class Job:
             return {"corpus": self.corpus, "data_dir": "DATA"} | values
         return {"captions": "CAPTIONS", "features": "FEATURES", "projection": "PROJECTION"} | values
 
+    def refresh(self) -> None:
+        """Bring what the finished result says of its row, beside numbers, in step with the config."""
+        result, now = read_result(self.blank.path(Path(self.settings.results))), self.blank
+        if (result.paper, result.note) != (now.paper, now.note):
+            result.paper, result.note = now.paper, now.note
+            result.save(Path(self.settings.results))
+
     def run(self) -> None:
         """Do all that is still to do, and write the result."""
         self.doing = "waiting for another process on it"

@@ -33,7 +33,12 @@ def jobs(settings: ReproduceOptions) -> list[Job]:
 
 def reproduce(settings: ReproduceOptions, progress: bool = True) -> list[str]:
     """Run what is not finished; returns what failed, a line each."""
-    todo = [job for job in jobs(settings) if not job.finished]
+    todo = []
+    for job in jobs(settings):
+        if job.finished:
+            job.refresh()
+        else:
+            todo.append(job)
     todo.sort(key=lambda job: bool(job.row.tuned_as))  # last, as one that waits for another's tuning does nothing else
     _check_data(settings, todo)
     failed: list[str] = []

@@ -118,6 +118,11 @@ def test_the_command_trains_the_same_and_a_finished_row_is_not_run_again(
     assert again == [record["valid_perplexity"] for record in result.curve]
     monkeypatch.setattr(runner.Job, "_start", lambda *_: pytest.fail("run again"))
     assert runner.reproduce(study, progress=False) == [] and read(study)["Code"] == result
+    path = tmp_path / "configs/tiny/code.yaml"
+    more = {"note": "another note", "paper": {"text": {"test": 6.0}}}  # no reason to run it again
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | more))
+    assert runner.reproduce(study, progress=False) == []
+    assert read(study)["Code"] == replace(result, note="another note", paper={"test": 6.0})
 
 
 @pytest.mark.usefixtures("here")
