@@ -6,7 +6,6 @@ than the row has now is run anew.
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,17 +15,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ecoc.data import open_captions
-from ecoc.data.pictures import pictures_by_id
-from ecoc.experiments.process import Failed, alone, command_of, commit, data_dir_of, digest, flags, versions
+from ecoc.experiments.process import Failed, alone, data_dir_of, output_of, start
+from ecoc.experiments.record import command_of, commit, digest, first_captions, flags, versions
 from ecoc.experiments.results import Result, read_result
 from ecoc.experiments.rows import Row, Study
 from ecoc.options import ReproduceOptions
 from ecoc.training.checkpoint import written_whole
 from ecoc.training.journal import read_log
+from ecoc.training.trainer import NOT_FINITE
 
 MEASURED_SECONDS = 60.0  # of a row that is only measured
-CAPTIONS_SHOWN = 10
 
 
 @dataclass
@@ -72,9 +70,8 @@ class Job:
     def state(self) -> str:
         """``to do``, ``finished``, or ``changed`` if the result is of other options or rates than the row has now."""
         path = self.blank.path(Path(self.settings.results))
-        if not path.exists():
+        if not path.exists() or ((result := read_result(path)).skipped and not self.measured_only):
             return "to do"
-        result = read_result(path)
         rate = result.options.get("lr", 0.0)
         rates = {float(one) for one in result.tuning} or {rate}
         same = result.options == self.options() | ({"lr": rate} if rate else {})
@@ -145,6 +142,12 @@ class Job:
         corpus = self.study.tuned_on.get(self.settings.budget, {}).get(self.corpus, self.corpus)
         return replace(self, row=row, corpus=corpus, part=".tuning")
 
+    @property
+    def corpora_to_read(self) -> set[str]:
+        """Its own, and the one that it is tuned on if that is still to be done."""
+        tuned = self.measured_only or len(self.rates) == 1 or set(self.rates) <= set(self.tuner.known_tuning())
+        return {self.corpus} if tuned else {self.corpus, self.tuner.corpus}
+
     def _tune(self) -> dict[float, float]:
         """Validation perplexity (normalised) after one epoch, by learning rate; of a single rate nothing is run."""
         rates, tuner = self.rates, self.tuner
@@ -152,28 +155,35 @@ class Job:
             return {rates[0]: 0.0}
         self.doing = f"waiting for the tuning of {tuner.row.name} on {tuner.corpus}"
         with alone(tuner.folder) as tuner.lock:  # other rows may want the same
-            found = tuner._known_tuning()
+            found, asked = tuner.known_tuning(), tuner._asked(tuner.options() | {"epochs": 1})
             for rate in rates:
                 self.doing = f"learning rate {rate:g}"
                 if rate not in found:
                     found[rate] = tuner._try_rate(rate)
-                    tuner._remember("tuning.json", {"options": tuner.options() | {"epochs": 1}, "tuning": found})
+                    tuner._remember("tuning.json", asked | {"tuning": found})
                 self.done += 1
         return {rate: found[rate] for rate in rates}
 
-    def _known_tuning(self) -> dict[float, float]:
+    def known_tuning(self) -> dict[float, float]:
         """What was found before with the same options: in the row's result, or by a tuning that is not finished."""
         if self.finished:
             known = read_result(self.blank.path(Path(self.settings.results))).tuning
         else:
-            known = self._remembered("tuning.json", self.options() | {"epochs": 1}).get("tuning", {})
+            asked = self._asked(self.options() | {"epochs": 1})
+            known = self._remembered("tuning.json", asked).get("tuning", {})
         return {float(rate): value for rate, value in known.items()}
 
-    def _remembered(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
-        """What an earlier process left in this file of its folder; nothing if it had other options."""
+    def _asked(self, options: dict[str, Any]) -> dict[str, Any]:
+        """What a run depends on: its options, and what is in outside files."""
+        files = [key for key in ("vectors", "captions", "features", "projection") if key.upper() in str(options)]
+        data = {key: digest(path) for key in files if (path := getattr(self.settings, key))}
+        return {"options": {key: self._filled(value) for key, value in options.items()}, "data": data}
+
+    def _remembered(self, name: str, asked: dict[str, Any]) -> dict[str, Any]:
+        """What an earlier process left in this file of its folder; nothing if it was asked for something else."""
         path = self.folder / name
         found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-        return found if found.get("options") == options else {}
+        return found if all(found.get(key) == value for key, value in asked.items()) else {}
 
     def _remember(self, name: str, values: dict[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -183,7 +193,12 @@ class Job:
     def _try_rate(self, rate: float) -> float:
         run, options = self.folder / f"lr-{rate:g}", self.options() | {"lr": rate, "epochs": 1}
         self._started(run, options)
-        self._process(options, run, f"learning rate {rate:g}", 1)
+        try:
+            self._process(options, run, f"learning rate {rate:g}", 1)
+        except Failed as error:
+            if NOT_FINITE not in str(error):
+                raise
+            return sys.float_info.max  # a rate that diverges is the worst; JSON has no infinity
         last = [record for record in read_log(run) if record["event"] == "epoch"][-1]
         shutil.rmtree(run)
         return float(last["valid_perplexity"]["normalised"])
@@ -211,7 +226,7 @@ class Job:
         else:
             captions = self.folder / "captions.json"
             result.valid, result.test = self._scores(run, "val"), self._scores(run, "test", "--out", str(captions))
-            result.extra["captions"] = self._shown(captions)
+            result.extra["captions"] = first_captions(captions, self.settings)
         result.sizes = {name: result.test.pop(name) for name in sizes}
         return result
 
@@ -230,17 +245,16 @@ class Job:
 
     def _started(self, run: Path, options: dict[str, Any]) -> Result:
         """A result with what the run was started with, now or by an earlier process; of other options it is deleted."""
-        name, filled = f"{run.name}.json", {key: self._filled(value) for key, value in options.items()}
-        if not (start := self._remembered(name, filled)):
+        name, asked = f"{run.name}.json", self._asked(options)
+        if not (start := self._remembered(name, asked)):
             shutil.rmtree(run, ignore_errors=True)
-            files = [key for key in ("vectors", "captions", "features", "projection") if key.upper() in str(options)]
-            data = {key: digest(path) for key in files if (path := getattr(self.settings, key))}
-            start = {"options": filled, "commit": commit(), "versions": versions(), "data": data}
+            start = asked | {"commit": commit(), "versions": versions()}
             self._remember(name, start)
         result = self.blank
         result.options, result.data = options, start["data"]
         result.commit, result.versions = start["commit"], start["versions"]
-        result.command = command_of(self.study.command, {k: v for k, v in options.items() if filled[k] is not None})
+        given = {key: value for key, value in options.items() if asked["options"][key] is not None}
+        result.command = command_of(self.study.command, given)
         return result
 
     def _process(self, options: dict[str, Any], run: Path, doing: str, epochs: int) -> None:
@@ -265,52 +279,23 @@ class Job:
         return {name: value for name, value in scores.items() if name not in cost}
 
     def _start(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
-        self.folder.mkdir(parents=True, exist_ok=True)
-        output, errors = (self.folder / name for name in ("output.txt", "errors.txt"))
-        with output.open("w") as out, errors.open("w") as err:
-            environment = os.environ | {"OMP_NUM_THREADS": str(self.settings.threads)}
-            return subprocess.Popen(
-                [sys.executable, "-m", "ecoc.cli", *arguments],
-                stdout=out,
-                stderr=err,
-                env=environment,
-                text=True,
-                pass_fds=(self.lock,),
-            )
+        return start(arguments, self.folder, self.settings.threads, self.lock)
 
     def _check(self, process: "subprocess.Popen[str]") -> str:
-        code = process.wait()
-        output, errors = (self.folder.joinpath(name).read_text() for name in ("output.txt", "errors.txt"))
-        if code == 130:
-            raise KeyboardInterrupt
-        if code != 0:
-            last = errors.strip().splitlines()[-1:] or [f"exit code {code}"]
-            raise Failed(f"{self.row.name} on {self.corpus}, {self.doing}: {last[0]}")
-        return output
+        return output_of(process, self.folder, f"{self.row.name} on {self.corpus}, seed {self.seed}, {self.doing}")
 
     def _filled(self, value: Any) -> Any:
-        settings = self.settings
+        """With whole paths: the same file is the same, from wherever it is named."""
+        if not isinstance(value, str):
+            return value
         if value == "DATA":
-            return data_dir_of(settings.data_dir, self.corpus)
-        if value in ("CAPTIONS", "FEATURES", "PROJECTION"):
-            return getattr(settings, value.lower())
-        return value.replace("VECTORS", settings.vectors or "") if isinstance(value, str) else value
-
-    def _shown(self, captions: Path) -> list[dict[str, Any]]:
-        """The first captions, with what people said; of images that have a picture, if there are pictures."""
-        settings = self.settings
-        assert settings.captions is not None
-        assert settings.features is not None
-        data = open_captions(settings.captions, settings.features)
-        said = {image.id: [" ".join(words) for words in image.captions] for image in data.split("test")}
-        pictures = said if settings.images is None else pictures_by_id(settings.images)
-        found = [(one["image_id"], one["caption"]) for one in json.loads(captions.read_text())]
-        return [
-            {"image": image, "caption": caption, "references": said[image]}
-            for image, caption in [one for one in found if one[0] in pictures or str(one[0]) in pictures][
-                :CAPTIONS_SHOWN
-            ]
-        ]
+            return str(Path(data_dir_of(self.settings.data_dir, self.corpus)).resolve())
+        for name in ("CAPTIONS", "FEATURES", "PROJECTION", "VECTORS"):
+            path = getattr(self.settings, name.lower())
+            if value == name and path is None:
+                return None
+            value = value.replace(name, str(Path(path).resolve()) if path else "")
+        return value
 
 
 def _epochs_done(run: Path) -> float:

@@ -1,37 +1,17 @@
-"""What running a row in a process of its own takes: what is typed, a lock, and what the result should remember."""
+"""What running a row in a process of its own takes: where the data is, a lock, and what ended the process."""
 
 import fcntl
-import hashlib
 import os
-import platform
-import shlex
+import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import torch
-
-from ecoc import __version__
 
 
 class Failed(Exception):  # noqa: N818 (what a row did, not a mistake here)
     """A row's process ended with an error; its last line is the message."""
-
-
-def flags(options: dict[str, Any]) -> list[str]:
-    """Options as they are typed; those that are off are not."""
-    result = []
-    for name, value in options.items():
-        if value is not None and value is not False:
-            result += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-    return result
-
-
-def command_of(command: str, options: dict[str, Any]) -> str:
-    """The whole line, with placeholders for what is elsewhere on another machine."""
-    return f"ecoc {command} {shlex.join(flags(options))}"
 
 
 def data_dir_of(data_dir: str | None, corpus: str) -> str:
@@ -40,6 +20,33 @@ def data_dir_of(data_dir: str | None, corpus: str) -> str:
         raise ValueError(f"--data-dir is missing: the folder that has {corpus}, or a folder {corpus} with its files")
     inside = Path(data_dir) / corpus
     return str(inside if inside.is_dir() else data_dir)
+
+
+def start(arguments: Sequence[str], folder: Path, threads: int, lock: int) -> "subprocess.Popen[str]":
+    """Run ``ecoc`` with these arguments; what it says goes to files in the folder, and it keeps the lock."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "output.txt").open("w") as output, (folder / "errors.txt").open("w") as errors:
+        return subprocess.Popen(
+            [sys.executable, "-m", "ecoc.cli", *arguments],
+            stdout=output,
+            stderr=errors,
+            env=os.environ | {"OMP_NUM_THREADS": str(threads)},
+            text=True,
+            pass_fds=(lock,),
+        )
+
+
+def output_of(process: "subprocess.Popen[str]", folder: Path, what: str) -> str:
+    """What it printed when it is done; raises what ended it."""
+    code = process.wait()
+    if code == 130:
+        raise KeyboardInterrupt
+    if code < 0:
+        raise Failed(f"{what}: killed by signal {-code}{' (out of memory?)' if code == -signal.SIGKILL else ''}")
+    if code != 0:
+        errors = (folder / "errors.txt").read_text().strip().splitlines()
+        raise Failed(f"{what}: {errors[-1] if errors else f'exit code {code}'}")
+    return (folder / "output.txt").read_text()
 
 
 @contextmanager
@@ -52,27 +59,3 @@ def alone(folder: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def commit() -> str:
-    """Of the code that runs, with ``-dirty`` if it has changes; ``unknown`` outside its own repository."""
-    here = Path(__file__).parents[2]
-    if not (here / ".git").exists():  # an installed package may lie in the repository of something else
-        return "unknown"
-    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else "unknown"
-
-
-def versions() -> dict[str, str]:
-    """Of what a result depends on."""
-    return {"python": platform.python_version(), "torch": torch.__version__, "ecoc": __version__}
-
-
-def digest(path: str) -> str:
-    """Of a file's content, short."""
-    result = hashlib.sha256()
-    with Path(path).open("rb") as file:
-        while block := file.read(2**20):
-            result.update(block)
-    return result.hexdigest()[:12]

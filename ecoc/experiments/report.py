@@ -15,7 +15,7 @@ from ecoc.data.pictures import pictures_by_id
 from ecoc.experiments.charts import charts
 from ecoc.experiments.groups import FULL, Group, Runs, groups
 from ecoc.experiments.results import Result, read_results
-from ecoc.experiments.tables import Table, headline_table, table
+from ecoc.experiments.tables import Table, headline_table, shown, table
 from ecoc.gallery import picture_tag
 from ecoc.training.checkpoint import written_whole
 
@@ -166,31 +166,33 @@ def _section(results: Sequence[Result], study: str, pictures: dict[str, Path]) -
     yield "</section>\n"
 
 
-def _figure(shown: Table) -> str:
+def _figure(content: Table) -> str:
     """A table that scrolls sideways where it is too wide, its caption, and notes on rows."""
-    titles = [re.sub(r"\w+-\w+", r"<span>\g<0></span>", escape(title)) for title in shown.columns]  # BLEU-1 stays whole
+    titles = [
+        re.sub(r"\w+-\w+", r"<span>\g<0></span>", escape(title)) for title in content.columns
+    ]  # BLEU-1 stays whole
     head = "".join(f'<th scope="col">{title}</th>' for title in titles)
     body = ""
-    for i, (name, *cells) in enumerate(shown.rows):
-        bold = [f"<b>{escape(cell)}</b>" if (i, j) in shown.best else escape(cell) for j, cell in enumerate(cells, 1)]
+    for i, (name, *cells) in enumerate(content.rows):
+        bold = [f"<b>{escape(cell)}</b>" if (i, j) in content.best else escape(cell) for j, cell in enumerate(cells, 1)]
         body += f'<tr><th scope="row">{escape(name)}</th>{"".join(f"<td>{cell}</td>" for cell in bold)}</tr>\n'
-    notes = "".join(f"<li>{escape(note)}</li>\n" for note in shown.notes)
+    notes = "".join(f"<li>{escape(note)}</li>\n" for note in content.notes)
     return (
-        f"<h3>{escape(shown.title)}</h3>\n<figure>\n"
+        f"<h3>{escape(content.title)}</h3>\n<figure>\n"
         f'<div class="wide" tabindex="0">\n<table>\n<thead>\n<tr>{head}</tr>\n</thead>\n<tbody>\n{body}</tbody>\n'
-        f"</table>\n</div>\n<figcaption>{escape(shown.caption)}</figcaption>\n"
+        f"</table>\n</div>\n<figcaption>{escape(content.caption)}</figcaption>\n"
         + (f'<ul class="notes">\n{notes}</ul>\n' if notes else "")
         + "</figure>\n"
     )
 
 
-def _markdown(shown: Table) -> str:
+def _markdown(content: Table) -> str:
     """Table, caption and notes."""
-    lines = [[_safe(title) for title in shown.columns], ["---", *["---:"] * (len(shown.columns) - 1)]]
-    for i, row in enumerate(shown.rows):
-        lines.append([f"**{_safe(cell)}**" if (i, j) in shown.best else _safe(cell) for j, cell in enumerate(row)])
-    text = "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{_safe(shown.caption)}"
-    return "\n".join([text, *[""][: len(shown.notes)], *(f"- {_safe(note)}" for note in shown.notes)])
+    lines = [[_safe(title) for title in content.columns], ["---", *["---:"] * (len(content.columns) - 1)]]
+    for i, row in enumerate(content.rows):
+        lines.append([f"**{_safe(cell)}**" if (i, j) in content.best else _safe(cell) for j, cell in enumerate(row)])
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{_safe(content.caption)}"
+    return "\n".join([text, *[""][: len(content.notes)], *(f"- {_safe(note)}" for note in content.notes)])
 
 
 def _safe(text: str) -> str:
@@ -252,7 +254,7 @@ def _run(result: Result) -> str:
     )
     text += f"<code>{escape(result.command)}</code>"
     if result.tuning:
-        tried = ", ".join(f"{rate}: {perplexity:,.2f}" for rate, perplexity in result.tuning.items())
+        tried = ", ".join(f"{rate}: {shown(perplexity)}" for rate, perplexity in result.tuning.items())
         whose = f" of {escape(result.tuned)}" if result.tuned else ""
         text += f" Validation perplexity{whose} after one epoch, by learning rate: {escape(tried)}."
     return text

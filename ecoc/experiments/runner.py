@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ecoc.data.sources import find_source
 from ecoc.experiments.job import Job
 from ecoc.experiments.process import Failed, data_dir_of
 from ecoc.experiments.rows import read_study
@@ -57,6 +58,8 @@ def reproduce(settings: ReproduceOptions, progress: bool = True) -> list[str]:
             failed.append(str(error))
         except KeyboardInterrupt:
             stop.set()
+        except Exception as error:  # the others go on
+            failed.append(f"{job.row.name} on {job.corpus}, seed {job.seed}, {job.doing}: {error!r}")
         job.done, job.doing = job.work, ""
 
     with bar, ThreadPoolExecutor(settings.at_once) as pool:
@@ -71,9 +74,6 @@ def reproduce(settings: ReproduceOptions, progress: bool = True) -> list[str]:
             stop.set()
             for future in running:
                 future.cancel()
-    for future in running:
-        if not future.cancelled():
-            future.result()
     if stop.is_set():
         raise KeyboardInterrupt
     return failed
@@ -94,3 +94,6 @@ def _check_data(settings: ReproduceOptions, todo: Sequence[Job]) -> None:
         raise ValueError(
             f"{', '.join(lacking)} need outside word vectors: give --vectors FILE (GloVe or word2vec), or choose --rows"
         )
+    trained = [job for job in todo if job.study.command == "train"]
+    for corpus in sorted({corpus for job in trained for corpus in job.corpora_to_read}):
+        find_source(corpus, data_dir_of(settings.data_dir, corpus))

@@ -23,6 +23,8 @@ from ecoc.training.journal import Journal
 from ecoc.training.schedule import one_cycle, plateau
 from ecoc.training.task import Task
 
+NOT_FINITE = "gradient not finite"
+
 
 class Stopped(Exception):  # noqa: N818 (not an error)
     """Training was asked to stop; it has saved what it needs to go on."""
@@ -120,7 +122,7 @@ class Trainer:
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip)
         if not math.isfinite(float(norm)):
             raise ValueError(
-                f"gradient not finite at step {self._steps_done()}: lower --lr (now {self.options.learning_rate})"
+                f"{NOT_FINITE} at step {self._steps_done()}: lower --lr (now {self.options.learning_rate})"
             )
         self.optimiser.step()
         return self._agreed(loss.detach())

@@ -2,12 +2,10 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,73 +13,15 @@ import pytest
 import yaml
 
 from ecoc.cli import main
-from ecoc.experiments import job as row_job
 from ecoc.experiments import runner
+from ecoc.experiments.process import Failed
 from ecoc.experiments.results import Result, read_results
-from ecoc.experiments.rows import SHARED, configs, read_study, studies
+from ecoc.experiments.rows import configs, read_study, studies
 from ecoc.feeding import Schedule
 from ecoc.options import CaptionTrainOptions, ReproduceOptions, TrainOptions, typed
-from tests.training.tiny import write_corpus
+from tests.experiments.tiny import ROOT, Here, read, with_two_rates
 
-ROOT = Path(__file__).parents[2]
 RESULTS = read_results(ROOT / "results")
-
-
-@pytest.fixture
-def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ReproduceOptions:
-    """A study of two rows on a corpus small enough for a second an epoch."""
-    folder = tmp_path / "configs/tiny"
-    folder.mkdir(parents=True)
-    write_corpus(tmp_path / "text")
-    monkeypatch.chdir(tmp_path)  # where the folder's name is the corpus
-    shared = {
-        "command": "train",
-        "options": {"layers": 1, "hidden": 16, "batch": 4, "bptt": 8},
-        "learning_rates": [0.02],
-        "budgets": {"small": {"text": {"epochs": 2}}},
-        "order": ["Softmax", "Code"],
-    }
-    (folder / SHARED).write_text(yaml.safe_dump(shared))
-    rows = {
-        "softmax": {"row": "Softmax", "options": {"head": "softmax"}, "paper": {"text": {"test": 5.0}}},
-        "code": {"row": "Code", "options": {"head": "ecoc", "bits": 24, "samples": 20}, "note": "a note"},
-    }
-    for name, row in rows.items():
-        (folder / f"{name}.yaml").write_text(yaml.safe_dump(row))
-    monkeypatch.setattr("ecoc.experiments.rows.configs", lambda: tmp_path / "configs")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    return ReproduceOptions(
-        "tiny", data_dir=str(tmp_path), results=str(tmp_path / "results"), out=str(tmp_path / "runs"), jobs=2
-    )
-
-
-class Here:
-    """A process that is none: the command runs here, where torch is loaded already."""
-
-    def __init__(self, job: runner.Job, arguments: list[str]) -> None:
-        job.folder.mkdir(parents=True, exist_ok=True)
-        out, errors = job.folder / "output.txt", job.folder / "errors.txt"
-        with out.open("w") as one, errors.open("w") as other, redirect_stdout(one), redirect_stderr(other):
-            self.code = main(arguments)
-
-    def poll(self) -> int:
-        return self.code
-
-    wait = poll
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner.Job, "_start", lambda job, arguments: Here(job, arguments))
-
-
-def with_two_rates(tmp_path: Path) -> None:
-    path = tmp_path / "configs/tiny" / SHARED
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"learning_rates": [1e-5, 0.02]}))
-
-
-def read(settings: ReproduceOptions) -> dict[str, Result]:
-    return {one.row: one for one in read_results(Path(settings.results))}
 
 
 @pytest.mark.usefixtures("here")
@@ -123,148 +63,6 @@ def test_the_command_trains_the_same_and_a_finished_row_is_not_run_again(
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | more))
     assert runner.reproduce(study, progress=False) == []
     assert read(study)["Code"] == replace(result, note="another note", paper={"test": 6.0})
-
-
-@pytest.mark.usefixtures("here")
-def test_tuning_goes_on_where_it_was(study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_two_rates(tmp_path)
-    job = runner.jobs(study)[0]
-    folder = job.folder.with_name(f"{job.folder.name}.tuning")
-    folder.mkdir(parents=True)
-    known = {"options": job.options() | {"epochs": 1}, "tuning": {"1e-05": 1.5}}
-    (folder / "tuning.json").write_text(json.dumps(known))
-    started = []
-    monkeypatch.setattr(runner.Job, "_process", lambda self, options, run, doing, epochs: started.append(options["lr"]))
-    monkeypatch.setattr(row_job, "read_log", lambda run: [{"event": "epoch", "valid_perplexity": {"normalised": 2.5}}])
-    monkeypatch.setattr(row_job.shutil, "rmtree", lambda *_, **__: None)
-    assert job._tune() == {1e-05: 1.5, 0.02: 2.5} and started == [0.02]
-    known["options"]["hidden"] = 17  # of another model
-    (folder / "tuning.json").write_text(json.dumps(known))
-    assert job._tune() == {1e-05: 2.5, 0.02: 2.5}
-
-
-@pytest.mark.usefixtures("here")
-def test_rows_with_the_same_first_epoch_are_tuned_once(
-    study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with_two_rates(tmp_path)
-    path = tmp_path / "configs/tiny/code.yaml"
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"tuned_as": "Softmax"}))
-    tried, process = [], runner.Job._process
-
-    def counted(job: runner.Job, options: dict, run: Path, doing: str, epochs: int) -> None:
-        tried.append((job.row.name, doing))
-        process(job, options, run, doing, epochs)
-
-    monkeypatch.setattr(runner.Job, "_process", counted)
-    study.rows = "Code,Softmax"
-    for job in runner.jobs(study):
-        job.run()
-        assert job.done == job.work
-    rates = [("Softmax", "learning rate 1e-05"), ("Softmax", "learning rate 0.02")]
-    assert tried == [*rates, ("Code", "training"), ("Softmax", "training")]
-    found = read(study)
-    assert found["Code"].tuning == found["Softmax"].tuning
-    shutil.rmtree(study.results)
-    began: list[str] = []
-    monkeypatch.setattr(runner.Job, "run", lambda job: began.append(job.row.name))
-    runner.reproduce(replace(study, jobs=1), progress=False)
-    assert began == ["Softmax", "Code"]  # the one that waits for the other's tuning comes last, whatever was asked
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"tuned_as": "Code"}))
-    with pytest.raises(ValueError, match="Code is tuned as Code, which must be a row with its own tuning"):
-        runner.jobs(study)
-
-
-@pytest.mark.usefixtures("here")
-def test_a_corpus_can_take_the_learning_rates_of_another(
-    study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They come from the other corpus's results if those are there, and are run on its text if not."""
-    with_two_rates(tmp_path)
-    write_corpus(tmp_path / "more")
-    path = tmp_path / "configs/tiny" / SHARED
-    shared = yaml.safe_load(path.read_text()) | {"tuned_on": {"small": {"more": "text"}}}
-    shared["budgets"]["small"]["more"] = {"epochs": 1}
-    path.write_text(yaml.safe_dump(shared))
-    tried, process = [], runner.Job._process
-
-    def counted(job: runner.Job, options: dict, run: Path, doing: str, epochs: int) -> None:
-        tried.append((job.corpus, options["corpus"], options["lr"], doing))
-        process(job, options, run, doing, epochs)
-
-    monkeypatch.setattr(runner.Job, "_process", counted)
-    study.rows, study.corpora = "Softmax", "more"
-    runner.jobs(study)[0].run()
-    rates = [("text", "text", rate, f"learning rate {rate:g}") for rate in (1e-5, 0.02)]
-    assert tried == [*rates, ("more", "more", 0.02, "training")]
-    first = read(study)["Softmax"]
-    assert first.tuned == "Softmax on text" and set(first.tuning) == {"1e-05", "0.02"}
-    study.rows, study.corpora = "Code", "text,more"
-    there, job = runner.jobs(study)
-    tuning = {"1e-05": 1.0, "0.02": 2.0}
-    Result("tiny", "Code", "text", 1, "small", options=there.options(), tuning=tuning).save(Path(study.results))
-    tried.clear()
-    job.run()
-    assert tried == [("more", "more", 1e-5, "training")]
-    found = [one for one in read_results(Path(study.results)) if (one.row, one.corpus) == ("Code", "more")]
-    assert found[0].tuning == {"1e-05": 1.0, "0.02": 2.0} and found[0].tuned == "Code on text"
-
-
-@pytest.mark.usefixtures("here")
-def test_a_row_with_a_learning_rate_of_its_own_is_not_tuned(study: ReproduceOptions, tmp_path: Path) -> None:
-    with_two_rates(tmp_path)
-    path = tmp_path / "configs/tiny/code.yaml"
-    row = yaml.safe_load(path.read_text())
-    row["options"]["lr"] = 0.01
-    path.write_text(yaml.safe_dump(row))
-    study.rows = "Code"
-    (job,) = runner.jobs(study)
-    job.run()
-    result = read(study)["Code"]
-    assert job.finished and job.done == job.work == 2
-    assert result.tuning == {} and result.tuned == "" and result.options["lr"] == 0.01
-    row["options"]["lr"] = 0.02  # one of those that all others choose from
-    path.write_text(yaml.safe_dump(row))
-    assert runner.jobs(study)[0].state == "changed"
-    del row["options"]["lr"]
-    path.write_text(yaml.safe_dump(row))
-    assert runner.jobs(study)[0].state == "changed"
-
-
-@pytest.mark.usefixtures("here")
-def test_what_was_run_with_other_options_is_run_anew(study: ReproduceOptions, tmp_path: Path) -> None:
-    study.rows, study.keep = "Code", True
-    runner.jobs(study)[0].run()
-    first = read(study)["Code"]
-    path = tmp_path / "configs/tiny/code.yaml"
-    row = yaml.safe_load(path.read_text())
-    row["options"]["bits"] = 32
-    path.write_text(yaml.safe_dump(row))
-    assert runner.jobs(study)[0].state == "changed"
-    runner.jobs(study)[0].run()  # the run of 24 bits is still in its folder
-    second = read(study)["Code"]
-    assert (first.sizes["decoder_parameters"], second.sizes["decoder_parameters"]) == (24 * 17, 32 * 17)
-    assert "--bits 32" in second.command and runner.jobs(study)[0].state == "finished"
-    with_two_rates(tmp_path)
-    assert runner.jobs(study)[0].state == "changed"
-
-
-@pytest.mark.usefixtures("here")
-def test_the_commit_is_the_one_that_training_began_with(
-    study: ReproduceOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    study.rows = "Softmax"
-    scores = runner.Job._scores
-    with monkeypatch.context() as patch:
-        patch.setattr(row_job, "commit", lambda: "before")
-        patch.setattr(runner.Job, "_scores", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            runner.jobs(study)[0].run()
-    monkeypatch.setattr(row_job, "commit", lambda: "after")
-    assert runner.Job._scores is scores
-    runner.jobs(study)[0].run()
-    result = read(study)["Softmax"]
-    assert (result.commit, result.evaluated) == ("before", "after")
 
 
 def test_a_killed_runner_goes_on(study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,21 +107,6 @@ def test_a_row_that_fails_is_told_and_the_others_go_on(
     assert [line.split()[0] for line in listed] == ["to", "finished"] and listed[1].endswith("Code")
 
 
-@pytest.mark.usefixtures("here")
-def test_a_row_nobody_waits_for_is_measured(
-    study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(row_job, "MEASURED_SECONDS", 0.3)
-    path = tmp_path / "configs/tiny/softmax.yaml"
-    row = yaml.safe_load(path.read_text()) | {"measure_only": {"small": ["text"]}}
-    path.write_text(yaml.safe_dump(row))
-    study.rows = "Softmax"
-    runner.jobs(study)[0].run()
-    result = read(study)["Softmax"]
-    assert "CPU seconds an epoch, measured over" in result.skipped and not result.test
-    assert 0 < result.cost["cpu_seconds_per_epoch"] < 60
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -347,6 +130,18 @@ def test_rows_that_need_vectors_say_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="needs --captions and --features"):
         runner.reproduce(ReproduceOptions("table2", results=str(tmp_path)))
     assert main(["reproduce", "table1", "--list"]) == 0  # which needs no data
+
+
+def test_a_text_that_is_missing_is_said_before_anything_runs(tmp_path: Path) -> None:
+    """The text of the row, and the one that its learning rate is chosen on."""
+    settings = ReproduceOptions("table1", rows="NCE", data_dir=str(tmp_path), results=str(tmp_path / "results"))
+    with pytest.raises(ValueError, match=r"wikitext-2: .* wiki\.train\.tokens"):
+        runner.reproduce(replace(settings, corpora="wikitext-2", results=str(ROOT / "results")))
+    (tmp_path / "wikitext-2").mkdir()
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"wikitext-2/wiki.{split}.tokens").write_text("a text\n")
+    with pytest.raises(ValueError, match=r"ptb: .* ptb\.train\.txt"):
+        runner.reproduce(replace(settings, corpora="wikitext-2"))
 
 
 def test_rows_keep_to_their_corpora(study: ReproduceOptions, tmp_path: Path) -> None:
@@ -412,3 +207,16 @@ def test_results_here_are_of_the_configs_here(result: Result) -> None:
     settings.results = str(ROOT / "results")
     job = runner.jobs(settings)[-1]
     assert job.state == "finished" and (result.note, result.paper) == (job.blank.note, job.blank.paper)
+
+
+def test_a_row_that_breaks_does_not_hide_what_the_others_did(
+    study: ReproduceOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(job: runner.Job) -> None:
+        if job.row.name == "Softmax":
+            raise OSError("no space left")
+        raise Failed("Code failed")
+
+    monkeypatch.setattr(runner.Job, "run", broken)
+    failed = sorted(runner.reproduce(study, progress=False))
+    assert failed[0] == "Code failed" and "Softmax on text, seed 1" in failed[1] and "no space left" in failed[1]
