@@ -4,7 +4,7 @@ import math
 
 from ecoc.experiments.drawing import LOOKS, Chart, Line, look_of
 from ecoc.experiments.groups import FULL, TEST, Group, Runs
-from ecoc.experiments.tables import listed, shown, unequal
+from ecoc.experiments.sentences import listed, shown, unequal
 
 _FORMS = {"mixture": "x{}", "predictor_layers": "{} layers"}  # of what makes a code, in its name
 _DIVERGED = 1e6  # perplexity: worse than guessing among the words of any corpus here
@@ -41,7 +41,7 @@ def _cost(group: Group) -> Chart:
         return [other for other, (a, b) in points.items() if a < x and b < y]
 
     front, lost = ([name for name in points if bool(beaten_by(name)) is is_beaten] for is_beaten in (False, True))
-    caption = f"Down and left is better. Beaten in both by none of these: {listed(front)}."
+    caption = f"Down and left is better. No row is both cheaper and better than {listed(front)}."
     if FULL in lost:
         caption += f" {FULL} is beaten in both by {listed(beaten_by(FULL))}."
     if codes := [name for name in lost if name in coded]:
@@ -51,31 +51,32 @@ def _cost(group: Group) -> Chart:
 
 
 def _curves(group: Group) -> Chart:
-    """A line a row; those that end lowest have colours."""
+    """A line a row; those that get lowest have colours."""
     found = {}
     for row in group.rows:
         records = row.results[0].curve
         pairs = [(one["cpu_seconds"], one["valid_perplexity"].get("normalised", math.inf)) for one in records]
         if pairs := [(x, y) for x, y in pairs if y < math.inf]:
             found[row.name] = pairs
-    limit = _limit({name: pairs[-1][1] for name, pairs in found.items()})
+    lowest = {name: min(y for _, y in pairs) for name, pairs in found.items()}
+    limit = _limit(lowest)
     curves = {name: points for name, pairs in found.items() if (points := [one for one in pairs if one[1] <= limit])}
-    ranked = sorted(curves, key=lambda name: (name != FULL, curves[name][-1][1]))
+    ranked = sorted(curves, key=lambda name: (name != FULL, lowest[name]))
     first = 0 if FULL in curves else 1
     lines = [Line(name, points, look_of(first + ranked.index(name))) for name, points in curves.items()]
     caption = "Validation at the end of each epoch, of each row's first seed."
     if any(line.look == Line.look for line in lines):
-        caption += " The rows that end lowest have colours."
+        caption += " The rows that get lowest have colours."
     if FULL in curves:
-        seconds, level = curves[FULL][-1]
+        seconds, level = min(curves[FULL], key=lambda point: point[1])
         times = {name: next((x for x, y in curves[name] if y <= level), None) for name in ranked if name != FULL}
         early = [f"{name} ({time / seconds:.0%})" for name, time in times.items() if time is not None]
         never = [row.name for row in group.rows if row.coded and row.name in found and times.get(row.name) is None]
-        caption += f" {FULL} ends at {shown(level)} after {seconds:,.0f} CPU seconds; "
+        caption += f" {FULL} gets to {shown(level)} after {seconds:,.0f} CPU seconds; "
         caption += f"others get there after a share of these: {listed(early)}." if early else "no other row gets there."
         if never:
             caption += f" Error-correcting codes that never do: {listed(never)}."
-    caption += _undrawn({name: pairs[-1][1] for name, pairs in found.items() if name not in curves}, limit)
+    caption += _undrawn({name: lowest[name] for name in found if name not in curves}, limit)
     return Chart("Training curves", lines, "CPU seconds", "validation perplexity", caption)
 
 
@@ -137,10 +138,11 @@ def _flips(group: Group, key: str, title: str) -> Chart:
     lines = [Line(name, curves[name], look_of(number)) for number, name in enumerate(ranked, start=1)]
     ends = {name: f"{name} {curves[name][0][1]:.1%} to {curves[name][-1][1]:.1%}" for name in ranked}
     half = {name: max(x for x, y in points if 2 * y >= points[0][1]) for name, points in curves.items()}
-    best, worst = max(half, key=half.__getitem__), min(half, key=half.__getitem__)
+    best, worst = ([name for name in ranked if half[name] == one] for one in (max(half.values()), min(half.values())))
     caption = f"From no flips to {curves[ranked[0]][-1][0]:.0%} of the bits: {listed([*ends.values()])}. "
     caption += "Half of what is right without flips is kept up to "
-    caption += f"{half[best]:.0%} at best ({best}), {half[worst]:.0%} at worst ({worst})."
+    caption += f"{half[best[0]]:.0%} at best ({listed(best)})"
+    caption += f", {half[worst[0]]:.0%} at worst ({listed(worst)})." if best != worst else "."
     if lost:
         caption += f" No better than if a single flip were fatal: {listed(lost)}."
     return Chart(title, lines, "bits flipped", "share of words", caption, percent=True)

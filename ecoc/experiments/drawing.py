@@ -41,14 +41,15 @@ class Chart:
     log_x: bool = False
     percent: bool = False
 
-    def html(self, name: str) -> str:
+    def html(self, name: str, corpus: str = "") -> str:
         """A figure with legend and caption; `name` keeps its ids apart from those of other charts."""
         keys = "".join(
             f'<li><span style="color:var(--{line.look[0]})">{_MARKS[line.look[1]]}</span> <b>{key}</b> '
             f"{escape(line.name)}</li>\n"
             for key, line in zip(_keys(self.lines), self.lines, strict=True)
         )
-        parts = [f"<h4>{escape(self.title)}</h4>", _svg(self, name), f'<ul class="keys">\n{keys}</ul>']
+        label = ", ".join(filter(None, [self.title, corpus]))
+        parts = [f"<h4>{escape(self.title)}</h4>", _svg(self, name, label), f'<ul class="keys">\n{keys}</ul>']
         return "\n".join(["<figure>", *parts, f"<figcaption>{escape(self.caption)}</figcaption>", "</figure>\n"])
 
 
@@ -76,7 +77,7 @@ def place(labels: Sequence[tuple[Any, str]], taken: np.ndarray) -> list[tuple[fl
     return boxes
 
 
-def _svg(chart: Chart, name: str) -> str:
+def _svg(chart: Chart, name: str, label: str) -> str:
     try:
         matplotlib = import_module("matplotlib")
         new_figure = import_module("matplotlib.figure").Figure
@@ -93,7 +94,7 @@ def _svg(chart: Chart, name: str) -> str:
         _draw(axes, chart)
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    return _inlined(file.getvalue(), name, chart.title)
+    return _inlined(file.getvalue(), name, label)
 
 
 def _draw(axes: Any, chart: Chart) -> None:
@@ -160,10 +161,10 @@ def _scale(axes: Any, chart: Chart) -> None:
     axes.set_title(chart.y, loc="left", size=_FONT)
 
 
-def _inlined(svg: str, name: str, title: str) -> str:
+def _inlined(svg: str, name: str, label: str) -> str:
     """What a page needs of the drawing, with ids of its own and the page's colours."""
     svg = re.sub(r"<(metadata|style).*?</\1>", "", svg[svg.index("<svg") :], flags=re.S)
-    tag = f'<svg viewBox="0 0 {_SIZE[0]} {_SIZE[1]}" role="img" aria-label="{escape(title)}">'
+    tag = f'<svg viewBox="0 0 {_SIZE[0]} {_SIZE[1]}" role="img" aria-label="{escape(label)}">'
     svg = tag + svg[svg.index(">") + 1 :]
     svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg).replace("xlink:href", "href")
     used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', svg))

@@ -18,6 +18,7 @@ _PAPER_ROWS = (
     *("SS-ECOC", "Soft-SS-ECOC", "CLVMS-ECOC", "DLVMS-ECOC"),
 )
 FACTORS = ("codebook", "vectors", "objective", "mixture", "predictor_layers", "bits")  # options that make a code
+DEFAULTS = {"objective": "likelihood", "mixture": "1", "predictor_layers": "1"}  # of those that a row may leave out
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,9 @@ from ecoc.data.pictures import pictures_by_id
 from ecoc.experiments.charts import charts
 from ecoc.experiments.groups import FULL, Group, Runs, groups
 from ecoc.experiments.results import Result, read_results
-from ecoc.experiments.tables import Table, headline_table, shown, table
+from ecoc.experiments.rows import read_study
+from ecoc.experiments.sentences import shown
+from ecoc.experiments.tables import Table, headline_table, table
 from ecoc.gallery import picture_tag
 from ecoc.training.checkpoint import written_whole
 
@@ -28,6 +30,13 @@ _STUDIES = {
     "flips": "Does error correction correct?",
 }
 _COMMANDS = {"flips": "ablation"}  # studies that another one brings along
+_INTRO = (
+    "Models that predict a word as an error-correcting codeword (rows with ECOC) in place of a softmax over all words "
+    "(SM), next to those softmaxes and their approximations: the tables and the figure of <i>Error-Correcting Neural "
+    "Sequence Prediction</i>, run again, and what we added. All rows of a table have the same LSTM. The budget "
+    "<i>small</i> is a few epochs on two CPU cores, <i>paper</i> is the paper's 40. A lower perplexity is better, "
+    "and a higher BLEU, ROUGE-L, METEOR or CIDEr."
+)
 _HEAD = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -56,6 +65,7 @@ nav { margin-top: 1rem; }
 .note, figcaption, .notes, .keys, details, .said { color: var(--quiet); font-size: .875rem; }
 .note, figcaption, .notes { max-width: 50rem; }
 .note { margin-top: .4rem; }
+.intro { max-width: 50rem; }
 figure, article, details { margin-top: 1rem; padding: 1rem; background: var(--card); border: 1px solid var(--line);
   border-radius: .6rem; break-inside: avoid; min-width: 0; }
 figcaption { margin-top: .7rem; }
@@ -159,27 +169,38 @@ def _section(results: Sequence[Result], study: str, pictures: dict[str, Path]) -
         command = f"ecoc reproduce {_COMMANDS.get(study, study)}"
         yield f'<p class="note">No results yet: <code>{command}</code> makes them.</p>\n'
     for number, part in enumerate(parts):
-        yield _figure(table(*part))
-        drawn = [chart.html(f"{study}-{number}-{i}") for i, chart in enumerate(charts(*part))]
+        yield _figure(table(*part), _STUDIES[study])
+        yield _rows_explained(part[0])
+        corpus = part[0].corpus
+        drawn = [chart.html(f"{study}-{number}-{i}", corpus) for i, chart in enumerate(charts(*part))]
         yield f'<div class="charts">\n{"".join(drawn)}</div>\n' if drawn else ""
         yield from _captions(part[0], pictures)
     yield "</section>\n"
 
 
-def _figure(content: Table) -> str:
+def _rows_explained(group: Group) -> str:
+    """What each row is, as its config says."""
+    about = {row.name: row.about for row in read_study(_COMMANDS.get(group.study, group.study)).rows}
+    lines = "".join(
+        f"<dt>{escape(row.name)}</dt><dd>{escape(about[row.name])}</dd>\n" for row in group.rows if row.name in about
+    )
+    return f"<details>\n<summary>What the rows are</summary>\n<dl>\n{lines}</dl>\n</details>\n" if lines else ""
+
+
+def _figure(content: Table, study: str) -> str:
     """A table that scrolls sideways where it is too wide, its caption, and notes on rows."""
-    titles = [
-        re.sub(r"\w+-\w+", r"<span>\g<0></span>", escape(title)) for title in content.columns
-    ]  # BLEU-1 stays whole
-    head = "".join(f'<th scope="col">{title}</th>' for title in titles)
+    whole = [re.sub(r"\w+-\w+", r"<span>\g<0></span>", escape(one)) for one in content.columns]  # no break in BLEU-1
+    head = "".join(f'<th scope="col">{title}</th>' for title in whole)
     body = ""
     for i, (name, *cells) in enumerate(content.rows):
         bold = [f"<b>{escape(cell)}</b>" if (i, j) in content.best else escape(cell) for j, cell in enumerate(cells, 1)]
         body += f'<tr><th scope="row">{escape(name)}</th>{"".join(f"<td>{cell}</td>" for cell in bold)}</tr>\n'
     notes = "".join(f"<li>{escape(note)}</li>\n" for note in content.notes)
+    label = escape(f"{study}, {content.title}")
     return (
         f"<h3>{escape(content.title)}</h3>\n<figure>\n"
-        f'<div class="wide" tabindex="0">\n<table>\n<thead>\n<tr>{head}</tr>\n</thead>\n<tbody>\n{body}</tbody>\n'
+        f'<div class="wide" tabindex="0" role="region" aria-label="{label}">\n'
+        f"<table>\n<thead>\n<tr>{head}</tr>\n</thead>\n<tbody>\n{body}</tbody>\n"
         f"</table>\n</div>\n<figcaption>{escape(content.caption)}</figcaption>\n"
         + (f'<ul class="notes">\n{notes}</ul>\n' if notes else "")
         + "</figure>\n"
@@ -212,9 +233,11 @@ def _captions(group: Group, pictures: dict[str, Path]) -> Iterator[str]:
         yield f'<p class="note">Of {len(texts)} captions {len(set(texts))} are different.</p>\n<div class="cards">\n'
     for image, rows in said.items():
         lines = "".join(f"<dt>{escape(name)}</dt><dd>{escape(one['caption'])}</dd>\n" for name, one in rows)
-        people = "".join(f"<li>{escape(text)}</li>\n" for text in rows[0][1].get("references", ()))
-        yield f"<article>\n{picture_tag(pictures[image], '') if image in pictures else ''}\n"
-        yield f'<dl>\n{lines}</dl>\n<div class="said">people said\n<ul>\n{people}</ul>\nimage {escape(image)}</div>\n'
+        references = [*rows[0][1].get("references", ())]
+        people = "".join(f"<li>{escape(text)}</li>\n" for text in references)
+        yield "<article>\n"
+        yield picture_tag(pictures[image], next(iter(references), "")) if image in pictures else ""
+        yield f'\n<dl>\n{lines}</dl>\n<div class="said">people said\n<ul>\n{people}</ul>\nimage {escape(image)}</div>\n'
         yield "</article>\n"
     yield "</div>\n" if said else ""
 
@@ -223,7 +246,10 @@ def _contents(results: Sequence[Result]) -> str:
     links = {**_STUDIES, "made": "How this was made"}
     lines = "".join(f'<li><a href="#{name}">{title}</a></li>\n' for name, title in links.items())
     rows = len({(one.study, one.corpus, one.row) for one in results})
-    return f'<p class="note">{rows} rows from {len(results)} files of results.</p>\n<nav>\n<ul>\n{lines}</ul>\n</nav>\n'
+    return (
+        f'<p class="intro">{_INTRO}</p>\n<p class="note">{rows} rows from {len(results)} files of results.</p>\n'
+        f"<nav>\n<ul>\n{lines}</ul>\n</nav>\n"
+    )
 
 
 def _made(results: Sequence[Result]) -> Iterator[str]:
@@ -239,7 +265,11 @@ def _made(results: Sequence[Result]) -> Iterator[str]:
     yield '<section id="made">\n<h2>How this was made</h2>\n<figure>\n<dl>\n'
     for name, values in facts.items():
         yield f"<dt>{name}</dt><dd>{escape(', '.join(sorted(filter(None, values))) or 'unknown')}</dd>\n"
-    yield "</dl>\n<figcaption>CPU seconds are one machine's: compare them within a table.</figcaption>\n</figure>\n"
+    yield (
+        "</dl>\n<figcaption>CPU seconds are one machine's: compare them within a table. In commands, DATA, VECTORS, "
+        "CAPTIONS, FEATURES and PROJECTION stand for your files, as given to <code>ecoc reproduce</code>."
+        "</figcaption>\n</figure>\n"
+    )
     for study, title in _STUDIES.items():
         own = [one for one in results if one.study == study]
         lines = "".join(f"<li>{_run(one)}</li>\n" for one in own)

@@ -12,6 +12,7 @@ A study is a folder with one file a row and ``shared.yaml``, which has what all 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ class Row:
 
     Attributes:
         name: As in the paper.
+        about: What it is: the comment that its file begins with.
         options: Of training; ``VECTORS`` in a value stands for the file of outside word vectors. A row with an ``lr``
             of its own is not tuned.
         paper: The paper's values by corpus.
@@ -39,6 +41,7 @@ class Row:
     """
 
     name: str
+    about: str
     options: dict[str, Any]
     paper: dict[str, dict[str, float]] = field(default_factory=dict)
     note: str = ""
@@ -123,6 +126,7 @@ def read_study(name: str, folder: Path | None = None) -> Study:
         values = _read(path, {"row", "options", "paper", "note", "by_corpus", "measure_only", "tuned_as", "corpora"})
         row = Row(
             str(values["row"]),
+            _comment(path),
             values["options"],
             values.get("paper") or {},
             " ".join(str(values.get("note") or "").split()),
@@ -154,6 +158,12 @@ def read_study(name: str, folder: Path | None = None) -> Study:
         shared.get("tuned_on") or {},
         [rows[one] for one in order],
     )
+
+
+def _comment(path: Path) -> str:
+    """The lines at a file's beginning that are comments."""
+    lines = takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
+    return " ".join(line.strip("# ") for line in lines)
 
 
 def _read(path: Path, known: set[str]) -> dict[str, Any]:

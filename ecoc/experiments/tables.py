@@ -1,15 +1,14 @@
-"""Tables of results: means over seeds, differences from the paper, captions computed from the numbers."""
+"""Tables of results: means over seeds, and differences from the paper."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from ecoc.experiments.groups import FACTORS, FULL, TEST, VALID, Group, Runs
+from ecoc.experiments.groups import DEFAULTS, FACTORS, FULL, TEST, VALID, Group, Runs
+from ecoc.experiments.sentences import against, conditions, effect, listed, not_comparable, seeds, shown, times
 
 _CAPTION_SCORES = {f"bleu{n}": f"BLEU-{n}" for n in range(1, 5)} | {"rouge_l": "ROUGE-L", "meteor": "METEOR"}
-_NAMED = 6  # rows that a sentence names
-_IMAGES = 5_000  # of Karpathy's test split
 _PAPER_MODE = "test.perplexity.paper"
 
 
@@ -25,6 +24,7 @@ class Column:
         rather: Path of what is shown instead where a row has it.
         minus: Path of what is taken away.
         beside: Path of a share whose difference from this percentage is shown behind it.
+        default: What is shown for a code that has nothing there.
     """
 
     title: str
@@ -37,13 +37,14 @@ class Column:
     rather: str = ""
     minus: str = ""
     beside: str = ""
+    default: str = ""
 
     def cell(self, row: Runs) -> str:
         """The number as text; a word as it is."""
         word, values = row.first(self.path), (self.rather and row.values(self.rather)) or row.values(self.path)
         taken = row.mean(self.minus) if self.minus else 0.0
         if not values or taken is None:
-            return word if isinstance(word, str) else ""
+            return word if isinstance(word, str) else self.default if row.coded else ""
         if self.each:
             return ", ".join(shown(value, self.form) for value in sorted(set(values)))
         text = shown(self.scale * (fmean(values) - taken), self.form)
@@ -76,58 +77,14 @@ def headline_table(group: Group) -> Table:
     """What the README shows of Table 1."""
     full = group.row(FULL)
     columns = [Column("test perplexity", TEST, best=min, spread=True), Column("paper's", "paper.test")]
-    columns += [_DECODER, _PARAMETERS, _DISK]
+    columns += [_BITS, _DECODER, _PARAMETERS, _DISK]
     if full and (seconds := full.mean("cost.cpu_seconds")):
         columns.append(Column(f"CPU seconds, {FULL} = 1", "cost.cpu_seconds", best=min, scale=1 / seconds))
-    return _table(group, columns, _conditions(group), against(group, full, TEST, "test perplexity"))
-
-
-def against(group: Group, full: Runs | None, path: str, what: str, lower: bool = True, form: str = ",.2f") -> str:
-    """How many rows lose against the full softmax, those with codes by name, and which row is best."""
-    values = {row.name: value for row in group.rows if (value := row.mean(path)) is not None}
-    if not values:
-        return f"No row has a {what}."
-    best = (min if lower else max)(values, key=values.__getitem__)
-    top = f"{'Lowest' if lower else 'Highest'}: {best}, {shown(values[best], form)}."
-    limit = full.mean(path) if full else None
-    if limit is None:
-        return f"{FULL} was not run here, so no {what} is compared with it. {top}"
-    others = [row for row in group.rows if row.name in values and row.name != FULL]
-    worse = [row for row in others if (values[row.name] > limit if lower else values[row.name] < limit)]
-    coded, lost = [row for row in others if row.coded], [row.name for row in worse if row.coded]
-    if not others:
-        return top
-    verb, side = "is" if len(worse) == 1 else "are", "above" if lower else "below"
-    text = f"{len(worse)} of {len(others)} rows {verb} {side} {FULL} ({shown(limit, form)}) in {what}, which is worse"
-    if coded and len(coded) < len(others):
-        text += f"; of {len(coded)} with error-correcting codes {len(lost)}"
-    return f"{text}{': ' if lost else ''}{listed(lost)}. {unequal(group, full)}{top}"
-
-
-def unequal(group: Group, full: Runs | None) -> str:
-    """Whether the full softmax was trained for as long as all other rows."""
-    own = full.mean("cost.epochs") if full else None
-    others = {epochs for row in group.rows if row.name != FULL for epochs in row.values("cost.epochs")}
-    if own is None or others <= {own}:
-        return ""
-    return (
-        f"{FULL} had {own:.0f} epochs, others {listed([f'{one:.0f}' for one in sorted(others)])}: no fair comparison. "
-    )
-
-
-def shown(value: float, form: str = ",.2f") -> str:
-    """A number as it is read; what is too long for that, as a power of ten."""
-    return format(value, form) if abs(value) < 1e10 else f"{value:.1e}"
-
-
-def listed(names: Sequence[str]) -> str:
-    """``a, b and c``; a long list ends with how many more there are."""
-    if len(names) > _NAMED:
-        names = [*names[:_NAMED], f"{len(names) - _NAMED} more"]
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+    return _table(group, columns, conditions(group), _in_modes(group), against(group, full, TEST, "test perplexity"))
 
 
 _PERPLEXITIES = (Column("valid", VALID, best=min, spread=True), Column("test", TEST, best=min, spread=True))
+_BITS = Column("bits", "options.bits", ",.0f")
 _DECODER = Column("decoder parameters", "sizes.decoder_parameters", ",.0f", min)
 _PARAMETERS = Column("all parameters", "sizes.parameters", ",.0f", min)
 _DISK = Column("MB on disk", "sizes.bytes", ",.1f", min, scale=1e-6)
@@ -152,15 +109,19 @@ def _table1(group: Group, full: Runs | None) -> Table:
     for mode in modes:
         if mode != "normalised":
             columns.append(Column(f"test ({mode})", f"test.perplexity.{mode}", best=min, spread=True))
-    columns += _COSTS
+    columns += (_BITS, *_COSTS)
     text = "Rows with the mode paper are compared with the paper in that one." if "paper" in modes else ""
-    return _table(group, columns, _conditions(group, mark), text, against(group, full, TEST, "test perplexity"))
+    return _table(group, columns, conditions(group, mark), text, against(group, full, TEST, "test perplexity"))
+
+
+def _in_modes(group: Group) -> str:
+    """Values in the paper's way of counting, for rows that the paper counts so."""
+    values = [f"{row.name} {shown(value)}" for row in group.rows if (value := row.mean(_PAPER_MODE)) is not None]
+    return f"In the mode paper, which is the paper's: {listed(values)}." if values else ""
 
 
 def _table2(group: Group, full: Runs | None) -> Table:
-    images = min((count for row in group.rows for count in row.values("test.images")), default=0.0)
-    fewer = ["fewer epochs here"] * (group.budget != "paper")
-    fewer += [f"{images:,.0f} of {_IMAGES:,} test images"] * (0 < images < _IMAGES)
+    fewer = not_comparable(group)
     mark = " †" if fewer else ""
     columns = [
         *[Column(name, f"test.{key}", best=max, spread=True, scale=100) for key, name in _CAPTION_SCORES.items()],
@@ -175,38 +136,40 @@ def _table2(group: Group, full: Runs | None) -> Table:
     text = "BLEU, ROUGE-L and METEOR are times 100, perplexity is normalised. In brackets: ours - the paper's."
     if fewer:
         text += f" † not comparable: {listed(fewer)}."
-    meteor, bleu = (_times(group.rows, f"paper.{key}", f"test.{key}") for key in ("meteor", "bleu4"))
+    meteor, bleu = (times(group.rows, f"paper.{key}", f"test.{key}") for key in ("meteor", "bleu4"))
     if meteor and bleu:
         text += f" The paper's METEOR is {meteor:.1f} times that of METEOR 1.5 here, its BLEU-4 {bleu:.1f} times."
-    return _table(group, columns, against(group, full, "test.cider", "CIDEr", lower=False, form=",.3f"), text)
+    order = against(group, full, "test.cider", "CIDEr", lower=False, form=",.3f")
+    return _table(group, columns, order, seeds(group), text)
 
 
 def _codes(group: Group, full: Runs | None) -> Table:
     """Figure 2 and the ablation: what the code is, what it gives, what it costs."""
-    columns = [
-        *[Column(name.replace("_", " "), f"options.{name}", ",.0f") for name in FACTORS],
-        *_PERPLEXITIES,
-        *(_DECODER, _SECONDS),
-    ]
-    effects = [_effect(group, name) for name in FACTORS if name != "vectors"]
+    columns = []
+    for name in FACTORS:
+        path = f"options.{name}"
+        default = DEFAULTS.get(name, "") if any(row.first(path) for row in group.rows) else ""
+        columns.append(Column(name.replace("_", " "), path, ",.0f", default=default))
+    columns += [*_PERPLEXITIES, _DECODER, _SECONDS]
+    effects = [effect(group, name) for name in FACTORS if name != "vectors"]
     rates = {rate for row in group.rows for rate in row.values("options.lr")}
     one = f"One learning rate for all, {rates.pop():g}, which may suit some better." if len(rates) == 1 else ""
-    return _table(group, columns, against(group, full, TEST, "test perplexity"), *effects, one)
+    order = against(group, full, TEST, "test perplexity")
+    return _table(group, columns, conditions(group), order, *effects, one)
 
 
 def _flips(group: Group, _: Runs | None) -> Table:
     shares = group.rows[0].first("extra.flips")
-    columns = [
-        Column("bits", "options.bits", ",.0f"),
-        Column("minimum distance", "extra.minimum_distance", ",.0f", max),
-    ]
+    columns = [_BITS, Column("minimum distance", "extra.minimum_distance", ",.0f", max)]
     for key, title in (("accuracy", "right"), ("recovered", "survive")):
         columns += [Column(f"{title}, {one:.0%}", f"extra.{key}.{i}", ".1%", max) for i, one in enumerate(shares)]
+    tokens = min((count for row in group.rows for count in row.values("extra.tokens")), default=0.0)
     text = (
-        "By share of bits flipped: how many words are right, read from the bits that the model predicts, "
-        "and how many codewords survive by themselves."
+        f"By share of bits flipped: how many of {tokens:,.0f} words are right, and how many codewords survive by "
+        "themselves. A word of a model is read from its flipped bits with how sure it is of each: spans by the bits "
+        "alone, other codewords by the most probable word, which knows how frequent words are."
     )
-    return _table(group, columns, text)
+    return _table(group, columns, text, seeds(group))
 
 
 def _table(group: Group, columns: Sequence[Column], *sentences: str) -> Table:
@@ -227,7 +190,6 @@ def _table(group: Group, columns: Sequence[Column], *sentences: str) -> Table:
         titles.append("seeds")
         for line, row in zip(rows, group.rows, strict=True):
             line.append("" if row.skipped else str(len(row.results)))
-        sentences += ("± is the standard deviation over seeds.",)
     notes: dict[str, list[str]] = {}
     for row in group.rows:
         for note in filter(None, (_reason(row), row.results[0].note)):
@@ -241,36 +203,3 @@ def _reason(row: Runs) -> str:
     seconds = row.mean("cost.cpu_seconds_per_epoch")
     cost = f"{seconds:,.0f} CPU seconds an epoch" if seconds else ""
     return f"not run: {row.skipped}{'' if cost in row.skipped else f'; {cost}'}" if row.skipped else ""
-
-
-def _conditions(group: Group, mark: str = "") -> str:
-    text = f"Perplexity normalised over all words, after at most {_epochs(group):.0f} epochs."
-    if group.budget != "paper":
-        text += f"{mark} The paper's values do not compare: it trained until near convergence, here are fewer epochs."
-    return text
-
-
-def _epochs(group: Group) -> float:
-    return max((epochs for row in group.rows for epochs in row.values("cost.epochs")), default=0.0)
-
-
-def _times(rows: Sequence[Runs], theirs: str, ours: str) -> float | None:
-    """How many times ours the paper's percentages are, on average."""
-    pairs = [(row.mean(theirs), row.mean(ours)) for row in rows]
-    found = [high / (100 * low) for high, low in pairs if high and low]
-    return fmean(found) if found else None
-
-
-def _effect(group: Group, name: str) -> str:
-    """How often each choice is best where all others are equal."""
-    cases: dict[tuple[Any, ...], dict[str, float]] = {}
-    for row in group.rows:
-        code = group.code(row)
-        choice = code.pop(name)
-        if (value := row.mean(TEST)) is not None:
-            cases.setdefault(tuple(code.values()), {})["default" if choice is None else str(choice)] = value
-    compared = [case for case in cases.values() if len(case) > 1]
-    winners = [choice for case in compared for choice, value in case.items() if value == min(case.values())]
-    counts = sorted({(-winners.count(choice), choice) for choice in winners})
-    parts = [f"{choice} ({-count} of {len(compared)})" for count, choice in counts]
-    return f"Best {name.replace('_', ' ')}, all else equal: {listed(parts)}." if winners else ""

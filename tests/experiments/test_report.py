@@ -62,6 +62,7 @@ def test_images_that_have_a_picture_are_shown_with_it(tmp_path):
     page = Page((tmp_path / "page.html").read_text("utf-8"))
     cards = re.findall(r"<article>.*?</article>", page.text, re.DOTALL)
     assert ["data:image/" in card for card in cards] == [i in (2, 5) for i in range(10)]
+    assert 'alt="people 2"' in cards[2]
     with pytest.raises(ValueError, match="nowhere"):
         write_report(results, tmp_path / "page.html", images=tmp_path / "nowhere")
 
@@ -77,9 +78,21 @@ def test_how_it_was_made_has_facts_and_every_command(whole):
         "seed": "1, 2, 3",
         "threads": "1",
     }
-    assert page.texts("summary")[0] == "Commands of Table 1: language models"
+    assert "Commands of Table 1: language models" in page.texts("summary")
     (line,) = [text for text in page.texts("li") if text.startswith("Full-SM on ptb, small, seed 2: ")]
     assert "ecoc train --corpus ptb" in line and "by learning rate: 0.002: 2" in line
+
+
+def test_a_stranger_is_told_what_rows_are(whole):
+    page = whole[0]
+    said = dict(zip(page.texts("dt"), page.texts("dd"), strict=True))
+    assert said["Adaptive-SM"].startswith("Adaptive softmax: frequent") and "cross entropy" in said["Uni-ECOC"]
+    assert "error-correcting codeword" in page.texts("p")[0] and "Mine-ECOC-128" not in said
+    labels, corpora = page.values("aria-label"), ["ptb", "wikitext-2", "wikitext-103"]
+    tables = [label for label in labels if label.startswith("Table 1")]
+    assert tables == [f"Table 1: language models, {name}, budget small" for name in corpora]
+    drawn = [label for label in labels if label.startswith("Training curves")]
+    assert drawn == [f"Training curves, {name}" for name in [*corpora, "coco"]]
 
 
 def test_a_study_without_results_is_one_line_with_the_command(tmp_path):

@@ -7,7 +7,8 @@ import pytest
 
 from ecoc.experiments.charts import charts
 from ecoc.experiments.groups import groups
-from ecoc.experiments.tables import listed, table
+from ecoc.experiments.sentences import listed
+from ecoc.experiments.tables import headline_table, table
 from tests.experiments.made import (
     bold,
     captions,
@@ -50,7 +51,7 @@ def test_a_cell_has_the_mean_over_seeds_with_its_spread_and_the_best_of_a_column
         ("Mine-ECOC", "decoder parameters"),
     }
     assert not [pair for pair in bold(found) if "paper's" in pair[1]]  # of the paper's rows some may be missing here
-    assert "± is the standard deviation over seeds." in found.caption
+    assert "± is the standard deviation over seeds: smaller differences may be chance." in found.caption
 
 
 def test_seeds_that_chose_different_learning_rates_show_both():
@@ -61,6 +62,7 @@ def test_seeds_that_chose_different_learning_rates_show_both():
 def test_without_a_second_seed_there_is_no_spread():
     found = table_of(language("Full-SM", 100.0))
     assert column(found, "test") == ["100.00"] and "seeds" not in found.columns and "±" not in found.caption
+    assert "One seed: small differences may be chance." in found.caption
     assert not found.best and "Bold" not in found.caption
 
 
@@ -80,6 +82,15 @@ def test_other_modes_are_shown_where_a_row_has_them():
     assert "test (paper)" not in table_of(language("Full-SM", 100.0)).columns
 
 
+def test_the_headline_says_what_the_papers_mode_gives_and_how_long_codes_are():
+    rows = [language("Full-SM", 100.0), replace(spans("Uni-ECOC", 200.0), options={"head": "ecoc", "bits": 40})]
+    (group,) = groups(rows, "table1")
+    found = headline_table(group)
+    assert "In the mode paper, which is the paper's: Uni-ECOC 300.00." in found.caption
+    assert column(found, "bits") == column(table_of(*rows), "bits") == ["", "40"]
+    assert "mode" not in headline_table(groups(rows[:1], "table1")[0]).caption
+
+
 def test_a_row_that_was_not_run_has_its_reason_and_seconds_once():
     assert table_of(skipped("NCE")).notes == ["NCE: not run: too slow; 54,321 CPU seconds an epoch"]
     reason = "54,321 CPU seconds an epoch, measured over 9 steps"
@@ -97,12 +108,14 @@ def test_the_caption_counts_who_loses_against_the_full_softmax():
     rows = [language(*one) for one in (("NCE", 110.0), ("Uni-ECOC", 105.0), ("Mine-ECOC", 95.0), ("Tied-SM", 90.0))]
     assert (
         "2 of 4 rows are above Full-SM (100.00) in test perplexity, which is worse; of 2 with error-correcting codes "
-        "1: Uni-ECOC. Lowest: Tied-SM, 90.00." in table_of(language("Full-SM", 100.0), *rows).caption
+        "1: Uni-ECOC. Tied-SM (90.00) is the best row without a code; above that are 2 of 2 with one. "
+        "Lowest: Tied-SM, 90.00." in table_of(language("Full-SM", 100.0), *rows).caption
     )
     assert (
         "1 of 4 rows is above Full-SM (106.00) in test perplexity, which is worse; of 2 with error-correcting codes 0. "
-        "Lowest: Tied-SM" in table_of(language("Full-SM", 106.0), *rows).caption
+        "Tied-SM (90.00) is the best row" in table_of(language("Full-SM", 106.0), *rows).caption
     )
+    assert "best row without" not in table_of(language("Full-SM", 80.0), *rows).caption  # Full-SM is that itself
     nobody = "Full-SM was not run here, so no test perplexity is compared with it. Lowest: Tied-SM, 90.00."
     assert nobody in table_of(*rows).caption and nobody in table_of(skipped("Full-SM"), *rows).caption
 
@@ -137,8 +150,11 @@ def test_table_2_is_in_percent_and_says_what_does_not_compare():
     assert "† not comparable: fewer epochs here." in found.caption
     some = [replace(row, test=row.test | {"images": 4407}) for row in rows]
     assert "† not comparable: fewer epochs here and 4,407 of 5,000 test images." in table_of(*some).caption
+    some = [replace(row, curve=[{"step": 629} | one for one in row.curve]) for row in some]
+    some = [replace(row, options=row.options | {"batch": 100}) for row in some]
     long = [replace(row, budget="paper") for row in some]
-    assert "† not comparable: 4,407 of 5,000 test images." in table_of(*long).caption
+    said = "† not comparable: about 62,900 of 567,000 captions to train with and 4,407 of 5,000 test images."
+    assert said in table_of(*long).caption
     assert "paper's METEOR" in table_of(*(replace(row, budget="paper") for row in rows)).columns
     assert "The paper's METEOR is 2.6 times that of METEOR 1.5 here, its BLEU-4 1.3 times." in found.caption
     without = [replace(row, test={name: value for name, value in row.test.items() if name != "meteor"}) for row in rows]
@@ -150,19 +166,31 @@ def test_the_ablation_says_which_choice_is_best_with_all_else_equal():
     rows += [coded("ablation", "semantic", 512, 100), coded("ablation", "semantic", 512, 105, objective="bits")]
     rows += [coded("ablation", "semantic", 512, 99, predictor_layers=2)]
     caption = table_of(*rows).caption
-    assert "Best codebook, all else equal: semantic (1 of 1)." in caption
+    assert "Best codebook of bch and semantic, all else equal: semantic (1 of 1). Best" in caption
     assert "One learning rate for all, 0.004, which may suit some better." in caption
-    assert "Best bits, all else equal: 512 (1 of 1)." in caption and "mixture" not in caption
-    assert "Best objective, all else equal: default (1 of 1)." in caption
-    assert "Best predictor layers, all else equal: 2 (1 of 1)." in caption
+    assert "Best bits of 128 and 512, all else equal: 512 (1 of 1)." in caption and "mixture" not in caption
+    assert "Best objective of bits and likelihood, all else equal: likelihood (1 of 1)." in caption
+    assert "Best predictor layers of 1 and 2, all else equal: 2 (1 of 1)." in caption
     rows[2] = coded("ablation", "semantic", 512, 106)
-    assert "Best objective, all else equal: bits (1 of 1)." in table_of(*rows).caption
+    assert "all else equal: bits (1 of 1)." in table_of(*rows).caption
+    assert column(table_of(*rows), "objective") == ["likelihood", "likelihood", "likelihood", "likelihood", "bits"]
+
+
+def test_a_code_that_differs_in_two_ways_wins_nothing():
+    rows = [coded("figure2", kind, 40, test) for kind, test in (("random", 300), ("semantic", 200))]
+    rows.append(coded("figure2", "span-unigram", 40, 50, objective="span-mass"))
+    caption = table_of(language("Full-SM", 100.0, study="figure2", options={"head": "softmax"}), *rows).caption
+    assert "Best codebook of random and semantic, all else equal: semantic (1 of 1)." in caption
+    assert "Not compared so, as more than that is different: span-unigram." in caption
+    assert "Perplexity normalised over all words, after at most 4 epochs. One seed" in caption
+    rows = [coded("figure2", "semantic", 40, 200), coded("figure2", "random", 40, 300, objective="likelihood")]
+    assert "Best codebook of random and semantic" in table_of(*rows).caption  # the same objective, said or not
 
 
 def test_codes_of_other_vectors_are_other_codes():
     rows = [coded("ablation", "semantic", 512, 100, vectors=name) for name in ("contexts", "glove")]
     found, (chart,) = table_of(*rows), charts_of(*rows)
-    said = "Best codebook, all else equal: semantic contexts (1 of 1) and semantic glove (1 of 1)."  # as good
+    said = "all else equal: semantic contexts (1 of 1) and semantic glove (1 of 1)."  # as good
     assert said in found.caption
     assert sorted(line.name for line in chart.lines) == ["semantic contexts", "semantic glove"]
 
@@ -197,4 +225,4 @@ def test_flips_may_come_with_the_ablation(tmp_path):
 
 def test_long_lists_end_with_a_number():
     assert [listed([]), listed(["a"]), listed(["a", "b", "c"])] == ["", "a", "a, b and c"]
-    assert listed([*"abcdefgh"]) == "a, b, c, d, e, f and 2 more"
+    assert listed([*"abcdefghijklmn"]) == "a, b, c, d, e, f, g, h, i, j, k, l and 2 more"

@@ -1,0 +1,123 @@
+"""Sentences under tables and charts, computed from the numbers: who wins, who loses, and what does not compare."""
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from ecoc.experiments.groups import DEFAULTS, FULL, TEST, Group, Runs
+
+_NAMED = 12  # rows that a sentence names
+_IMAGES, _CAPTIONS = 5_000, 567_000  # of Karpathy's splits of MSCOCO: test images, captions to train with
+
+
+def conditions(group: Group, mark: str = "") -> str:
+    """What perplexity it is, after how many epochs and from how many seeds, and whether the paper's compare, if any."""
+    most = max((epochs for row in group.rows for epochs in row.values("cost.epochs")), default=0.0)
+    text = f"Perplexity normalised over all words, after at most {most:.0f} epochs. {seeds(group)}"
+    if group.budget != "paper" and any(row.first("paper.test") for row in group.rows):
+        text += f"{mark} The paper's values do not compare: it trained until near convergence, here are fewer epochs."
+    return text
+
+
+def seeds(group: Group) -> str:
+    """Whether a small difference means something."""
+    if any(len(row.results) > 1 for row in group.rows):
+        return "± is the standard deviation over seeds: smaller differences may be chance."
+    return "One seed: small differences may be chance."
+
+
+def against(group: Group, full: Runs | None, path: str, what: str, lower: bool = True, form: str = ",.2f") -> str:
+    """How many rows lose against the full softmax, how many codes against the best of all others, and which is best."""
+    values = {row.name: value for row in group.rows if (value := row.mean(path)) is not None}
+    if not values:
+        return f"No row has a {what}."
+    best_of = min if lower else max
+    best = best_of(values, key=values.__getitem__)
+    top = f"{'Lowest' if lower else 'Highest'}: {best}, {shown(values[best], form)}."
+    limit = full.mean(path) if full else None
+    if limit is None:
+        return f"{FULL} was not run here, so no {what} is compared with it. {top}"
+
+    def loses(name: str, limit: float) -> bool:
+        return values[name] > limit if lower else values[name] < limit
+
+    others = [row for row in group.rows if row.name in values and row.name != FULL]
+    worse = [row for row in others if loses(row.name, limit)]
+    coded, lost = [row.name for row in others if row.coded], [row.name for row in worse if row.coded]
+    if not others:
+        return top
+    verb, side = "is" if len(worse) == 1 else "are", "above" if lower else "below"
+    text = f"{len(worse)} of {len(others)} rows {verb} {side} {FULL} ({shown(limit, form)}) in {what}, which is worse"
+    if coded and len(coded) < len(others):
+        text += f"; of {len(coded)} with error-correcting codes {len(lost)}"
+    text += f"{': ' if lost else ''}{listed(lost)}. "
+    plain = {row.name: values[row.name] for row in others if not row.coded}
+    if coded and plain and loses(FULL, limit := plain[peer := best_of(plain, key=plain.__getitem__)]):
+        lost = [name for name in coded if loses(name, limit)]
+        text += f"{peer} ({shown(limit, form)}) is the best row without a code; {side} that are {len(lost)} of "
+        text += f"{len(coded)} with one. "
+    return f"{text}{unequal(group, full)}{top}"
+
+
+def unequal(group: Group, full: Runs | None) -> str:
+    """Whether the full softmax was trained for as long as all other rows."""
+    own = full.mean("cost.epochs") if full else None
+    others = {epochs for row in group.rows if row.name != FULL for epochs in row.values("cost.epochs")}
+    if own is None or others <= {own}:
+        return ""
+    return (
+        f"{FULL} had {own:.0f} epochs, others {listed([f'{one:.0f}' for one in sorted(others)])}: no fair comparison. "
+    )
+
+
+def not_comparable(group: Group) -> list[str]:
+    """Why captions here do not compare with the paper's."""
+    images = min((count for row in group.rows for count in row.values("test.images")), default=0.0)
+    steps, batch = group.rows[0].mean("curve.0.step") or 0.0, group.rows[0].mean("options.batch") or 0.0
+    reasons = ["fewer epochs here"] * (group.budget != "paper")
+    if 0 < steps * batch < 0.99 * _CAPTIONS:
+        reasons.append(f"about {steps * batch:,.0f} of {_CAPTIONS:,} captions to train with")
+    return reasons + [f"{images:,.0f} of {_IMAGES:,} test images"] * (0 < images < _IMAGES)
+
+
+def times(rows: Sequence[Runs], theirs: str, ours: str) -> float | None:
+    """How many times ours the paper's percentages are, on average."""
+    pairs = [(row.mean(theirs), row.mean(ours)) for row in rows]
+    found = [high / (100 * low) for high, low in pairs if high and low]
+    return fmean(found) if found else None
+
+
+def effect(group: Group, name: str) -> str:
+    """How often each choice is best where all others are equal, and which were never compared so."""
+    cases: dict[tuple[str, ...], dict[str, float]] = {}
+    for row in group.rows:
+        code = {key: str(value or DEFAULTS.get(key)) for key, value in group.code(row).items()}
+        choice = code.pop(name)
+        if row.coded and (value := row.mean(TEST)) is not None:
+            cases.setdefault(tuple(code.values()), {})[choice] = value
+    compared = [case for case in cases.values() if len(case) > 1]
+    if not compared:
+        return ""
+    winners = [choice for case in compared for choice, value in case.items() if value == min(case.values())]
+    counts = sorted({(-winners.count(choice), choice) for choice in winners})
+    parts = [f"{choice} ({-count} of {len(compared)})" for count, choice in counts]
+    tried, all_choices = ({choice for case in some for choice in case} for some in (compared, [*cases.values()]))
+    text = f"Best {name.replace('_', ' ')} of {listed(_sorted(tried))}, all else equal: {listed(parts)}."
+    if name == "codebook" and all_choices > tried:
+        text += f" Not compared so, as more than that is different: {listed(_sorted(all_choices - tried))}."
+    return text
+
+
+def shown(value: float, form: str = ",.2f") -> str:
+    """A number as it is read; what is too long for that, as a power of ten."""
+    return format(value, form) if abs(value) < 1e10 else f"{value:.1e}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """``a, b and c``; a long list ends with how many more there are."""
+    if len(names) > _NAMED:
+        names = [*names[:_NAMED], f"{len(names) - _NAMED} more"]
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def _sorted(choices: set[str]) -> list[str]:
+    return sorted(choices, key=lambda one: (float(one) if one.isdigit() else 0.0, one))
