@@ -65,7 +65,7 @@ nav { margin-top: 1rem; }
 .note, figcaption, .notes, .keys, details, .said { color: var(--quiet); font-size: .875rem; }
 .note, figcaption, .notes { max-width: 50rem; }
 .note { margin-top: .4rem; }
-.intro { max-width: 50rem; }
+.intro { max-width: 50rem; margin-top: .5rem; }
 figure, article, details { margin-top: 1rem; padding: 1rem; background: var(--card); border: 1px solid var(--line);
   border-radius: .6rem; break-inside: avoid; min-width: 0; }
 figcaption { margin-top: .7rem; }
