@@ -166,8 +166,8 @@ def _flips(group: Group, _: Runs | None) -> Table:
     tokens = min((count for row in group.rows for count in row.values("extra.tokens")), default=0.0)
     text = (
         f"By share of bits flipped: how many of {tokens:,.0f} words are right, and how many codewords survive by "
-        "themselves. A word of a model is read from its flipped bits with how sure it is of each: spans by the bits "
-        "alone, other codewords by the most probable word, which knows how frequent words are."
+        "themselves. A word of a model is read from its flipped bits: of spans, the word that owns them; of other "
+        "codewords, the most probable one, by how sure each bit is and how frequent words are."
     )
     return _table(group, columns, text, seeds(group))
 
