@@ -198,6 +198,7 @@ class Job:
         except Failed as error:
             if NOT_FINITE not in str(error):
                 raise
+            shutil.rmtree(run)
             return sys.float_info.max  # a rate that diverges is the worst; JSON has no infinity
         last = [record for record in read_log(run) if record["event"] == "epoch"][-1]
         shutil.rmtree(run)
@@ -290,12 +291,10 @@ class Job:
             return value
         if value == "DATA":
             return str(Path(data_dir_of(self.settings.data_dir, self.corpus)).resolve())
-        for name in ("CAPTIONS", "FEATURES", "PROJECTION", "VECTORS"):
-            path = getattr(self.settings, name.lower())
-            if value == name and path is None:
-                return None
-            value = value.replace(name, str(Path(path).resolve()) if path else "")
-        return value
+        if value in ("CAPTIONS", "FEATURES", "PROJECTION"):
+            path = getattr(self.settings, value.lower())
+            return None if path is None else str(Path(path).resolve())
+        return value.replace("VECTORS", str(Path(self.settings.vectors).resolve()) if self.settings.vectors else "")
 
 
 def _epochs_done(run: Path) -> float:
