@@ -94,17 +94,20 @@ def effect(group: Group, name: str) -> str:
         choice = code.pop(name)
         if row.coded and (value := row.mean(TEST)) is not None:
             cases.setdefault(tuple(code.values()), {})[choice] = value
-    compared = [case for case in cases.values() if len(case) > 1]
-    if not compared:
-        return ""
-    winners = [choice for case in compared for choice, value in case.items() if value == min(case.values())]
-    counts = sorted({(-winners.count(choice), choice) for choice in winners})
-    parts = [f"{choice} ({-count} of {len(compared)})" for count, choice in counts]
-    tried, all_choices = ({choice for case in some for choice in case} for some in (compared, [*cases.values()]))
-    text = f"Best {name.replace('_', ' ')} of {listed(_sorted(tried))}, all else equal: {listed(parts)}."
-    if name == "codebook" and all_choices > tried:
-        text += f" Not compared so, as more than that is different: {listed(_sorted(all_choices - tried))}."
-    return text
+    compared: dict[tuple[str, ...], list[dict[str, float]]] = {}  # by what was there to choose from
+    for case in cases.values():
+        if len(case) > 1:
+            compared.setdefault(tuple(_sorted(set(case))), []).append(case)
+    sentences = []
+    for choices, same in compared.items():
+        winners = [choice for case in same for choice, value in case.items() if value == min(case.values())]
+        counts = sorted({(-winners.count(choice), choice) for choice in winners})
+        parts = [f"{choice} ({-count} of {len(same)})" for count, choice in counts]
+        sentences.append(f"Best {name.replace('_', ' ')} of {listed(choices)}, all else equal: {listed(parts)}.")
+    left = {choice for case in cases.values() for choice in case} - {one for choices in compared for one in choices}
+    if name == "codebook" and compared and left:
+        sentences.append(f"Not compared so, as more than that is different: {listed(_sorted(left))}.")
+    return " ".join(sentences)
 
 
 def shown(value: float, form: str = ",.2f") -> str:

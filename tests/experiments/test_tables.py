@@ -183,6 +183,10 @@ def test_a_code_that_differs_in_two_ways_wins_nothing():
     assert "Best codebook of random and semantic, all else equal: semantic (1 of 1)." in caption
     assert "Not compared so, as more than that is different: span-unigram." in caption
     assert "Perplexity normalised over all words, after at most 4 epochs. One seed" in caption
+    rows.append(coded("figure2", "span-embedding", 40, 60, objective="span-mass"))
+    caption = table_of(*rows).caption  # two comparisons, which share no row
+    assert "Best codebook of random and semantic, all else equal: semantic (1 of 1). Best codebook of span-e" in caption
+    assert "span-embedding and span-unigram, all else equal: span-unigram (1 of 1)." in caption
     rows = [coded("figure2", "semantic", 40, 200), coded("figure2", "random", 40, 300, objective="likelihood")]
     assert "Best codebook of random and semantic" in table_of(*rows).caption  # the same objective, said or not
 
