@@ -17,7 +17,8 @@ def reproduce_command(options: ReproduceOptions) -> int:
     failed = reproduce(options)
     for line in failed:
         print(f"ecoc: failed: {line}", file=sys.stderr)
-    print(f"{options.results}: {len(jobs(options)) - len(failed)} rows of {options.study}. Next: ecoc report")
+    asked = len(jobs(options))
+    print(f"{options.results}: {asked - len(failed)} of {asked} results of {options.study}. Next: ecoc report")
     return 1 if failed else 0
 
 

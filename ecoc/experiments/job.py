@@ -42,7 +42,7 @@ class Job:
     corpus: str
     seed: int
     settings: ReproduceOptions
-    done: float = 0.0  # epochs, of those of tuning and training
+    done: float = 0.0  # of its work
     doing: str = ""
     lock: int = -1  # descriptor that its processes keep, even if the runner is killed
     part: str = ""  # of the job, if it has a folder of its own
@@ -98,9 +98,9 @@ class Job:
 
     @property
     def work(self) -> float:
-        """Epochs to train in all."""
+        """Epochs of tuning and training; the evaluation counts as one."""
         tuning = len(self.rates) if len(self.rates) > 1 else 0
-        return 1.0 if self.measured_only else float(self.epochs + tuning)
+        return 1.0 if self.measured_only else float(self.epochs + tuning + 1)
 
     def options(self) -> dict[str, Any]:
         """Options of training, but for those that tuning decides and where the run goes."""
@@ -276,6 +276,7 @@ class Job:
         command = ["eval"] if self.study.command == "train" else ["caption", "eval"]
         process = self._start([*command, str(run), "--split", split, "--json", *more])
         scores: dict[str, Any] = json.loads(self._check(process))
+        self.done += 0.5  # there are two splits
         cost = ("cpu_seconds", "validation_cpu_seconds", "preparation_cpu_seconds", "peak_memory_bytes", "epochs")
         return {name: value for name, value in scores.items() if name not in cost}
 

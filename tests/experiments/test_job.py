@@ -121,7 +121,7 @@ def test_a_row_with_a_learning_rate_of_its_own_is_not_tuned(study: ReproduceOpti
     (job,) = runner.jobs(study)
     job.run()
     result = read(study)["Code"]
-    assert job.finished and job.done == job.work == 2
+    assert job.finished and job.done == job.work == 3  # two epochs and the evaluation
     assert result.tuning == {} and result.tuned == "" and result.options["lr"] == 0.01
     row["options"]["lr"] = 0.02  # one of those that all others choose from
     path.write_text(yaml.safe_dump(row))

@@ -29,7 +29,7 @@ def test_every_row_is_tuned_trained_and_recorded(study: ReproduceOptions, tmp_pa
     with_two_rates(tmp_path)
     for job in runner.jobs(study):
         job.run()
-        assert job.finished and job.done == job.work == 4
+        assert job.finished and job.done == job.work == 5  # two rates, two epochs, the evaluation
     found = read(study)
     assert set(found) == {"Softmax", "Code"}
     for result in found.values():
