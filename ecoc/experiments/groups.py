@@ -78,10 +78,15 @@ class Group:
 
 
 def groups(results: Sequence[Result], study: str) -> list[Group]:
-    """A study's results: corpora in the paper's order, the budget with most rows first; ``flips`` are of any study."""
+    """A study's results: corpora in the paper's order, the budget with most rows first.
+
+    What other studies bring along has names of its own: ``bands`` is Table 1 by how frequent words are, ``flips`` is
+    of any study that flipped bits.
+    """
     rows: dict[tuple[str, str], dict[str, list[Result]]] = {}
     for result in results:
-        if result.study == study or (study == "flips" and "flips" in result.extra):
+        flips, bands = "flips" in result.extra, result.study == "table1" and "perplexity_by_band" in result.test
+        if result.study == study or (study == "flips" and flips) or (study == "bands" and bands):
             rows.setdefault((result.corpus, result.budget), {}).setdefault(result.row, []).append(result)
     found = []
     for (corpus, budget), named in rows.items():

@@ -24,12 +24,13 @@ from ecoc.training.checkpoint import written_whole
 MARKS = ("<!-- experiments.report -->", "<!-- /experiments.report -->")
 _STUDIES = {
     "table1": "Table 1: language models",
+    "bands": "Frequent and rare words",
     "table2": "Table 2: captions",
     "figure2": "Figure 2: the length of codes",
     "ablation": "What makes a code good",
     "flips": "Does error correction correct?",
 }
-_COMMANDS = {"flips": "ablation"}  # studies that another one brings along
+_COMMANDS = {"bands": "table1", "flips": "ablation"}  # studies that another one brings along
 _INTRO = (
     "Models that predict a word as an error-correcting codeword (rows with ECOC) in place of a softmax over all words "
     "(SM), next to those softmaxes and their approximations: the tables and the figure of <i>Error-Correcting Neural "

@@ -12,7 +12,9 @@ _IMAGES, _CAPTIONS = 5_000, 567_000  # of Karpathy's splits of MSCOCO: test imag
 def conditions(group: Group, mark: str = "") -> str:
     """What perplexity it is, after how many epochs and from how many seeds, and whether the paper's compare, if any."""
     most = max((epochs for row in group.rows for epochs in row.values("cost.epochs")), default=0.0)
-    text = f"Perplexity normalised over all words, after at most {most:.0f} epochs. {seeds(group)}"
+    least = min((epochs for row in group.rows for epochs in row.values("cost.epochs")), default=0.0)
+    text = f"Perplexity normalised over all words, after {'at most ' * (least < most)}{most:.0f} epochs. {seeds(group)}"
+    text += " CPU seconds are with validation and without the making of a code."
     if group.budget != "paper" and any(row.first("paper.test") for row in group.rows):
         text += f"{mark} The paper's values do not compare: it trained until near convergence, here are fewer epochs."
     return text
@@ -56,6 +58,17 @@ def against(group: Group, full: Runs | None, path: str, what: str, lower: bool =
         text += f"{peer} ({shown(limit, form)}) is the best row without a code; {side} that are {len(lost)} of "
         text += f"{len(coded)} with one. "
     return f"{text}{unequal(group, full)}{top}"
+
+
+def better_by_band(group: Group, full: Runs | None, paths: dict[str, str]) -> str:
+    """How many rows beat the full softmax on frequent words and on rare ones, by path of each band."""
+    counts = []
+    for band, path in paths.items():
+        limit = full.mean(path) if full else None
+        values = [value for row in group.rows if row.name != FULL and (value := row.mean(path)) is not None]
+        if limit is not None and values:
+            counts.append(f"{sum(value < limit for value in values)} of {len(values)} for words {band}")
+    return f"Rows better than {FULL}: {listed(counts)}." if counts else ""
 
 
 def unequal(group: Group, full: Runs | None) -> str:

@@ -1,12 +1,22 @@
 """Tables of results: means over seeds, and differences from the paper."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
 from ecoc.experiments.groups import DEFAULTS, FACTORS, FULL, TEST, VALID, Group, Runs
-from ecoc.experiments.sentences import against, conditions, effect, listed, not_comparable, seeds, shown, times
+from ecoc.experiments.sentences import (
+    against,
+    better_by_band,
+    conditions,
+    effect,
+    listed,
+    not_comparable,
+    seeds,
+    shown,
+    times,
+)
 
 _CAPTION_SCORES = {f"bleu{n}": f"BLEU-{n}" for n in range(1, 5)} | {"rouge_l": "ROUGE-L", "meteor": "METEOR"}
 _PAPER_MODE = "test.perplexity.paper"
@@ -69,7 +79,7 @@ class Table:
 
 def table(group: Group, full: Runs | None) -> Table:
     """The table of a group; `full` is the full softmax on the same corpus within the same budget, if it was run."""
-    builders = {"table1": _table1, "table2": _table2, "flips": _flips}
+    builders = {"table1": _table1, "table2": _table2, "flips": _flips, "bands": _bands}
     return builders.get(group.study, _codes)(group, full)
 
 
@@ -79,7 +89,7 @@ def headline_table(group: Group) -> Table:
     columns = [Column("test perplexity", TEST, best=min, spread=True), Column("paper's", "paper.test")]
     columns += [_BITS, _DECODER, _PARAMETERS, _DISK]
     if full and (seconds := full.mean("cost.cpu_seconds")):
-        columns.append(Column(f"CPU seconds, {FULL} = 1", "cost.cpu_seconds", best=min, scale=1 / seconds))
+        columns.append(Column(f"CPU seconds, {FULL} = 1", "cost.cpu_seconds", scale=1 / seconds))
     return _table(group, columns, conditions(group), _in_modes(group), against(group, full, TEST, "test perplexity"))
 
 
@@ -88,7 +98,7 @@ _BITS = Column("bits", "options.bits", ",.0f")
 _DECODER = Column("decoder parameters", "sizes.decoder_parameters", ",.0f", min)
 _PARAMETERS = Column("all parameters", "sizes.parameters", ",.0f", min)
 _DISK = Column("MB on disk", "sizes.bytes", ",.1f", min, scale=1e-6)
-_SECONDS = Column("CPU seconds", "cost.cpu_seconds", ",.0f", min, spread=True)
+_SECONDS = Column("CPU seconds", "cost.cpu_seconds", ",.0f", spread=True)  # too noisy for a winner
 _COSTS = (
     *(_DECODER, _PARAMETERS, _DISK, _SECONDS),
     Column("peak MB", "cost.peak_memory_bytes", ",.0f", min, scale=1e-6),
@@ -145,17 +155,30 @@ def _table2(group: Group, full: Runs | None) -> Table:
 
 def _codes(group: Group, full: Runs | None) -> Table:
     """Figure 2 and the ablation: what the code is, what it gives, what it costs."""
-    columns = []
+    columns = [*_PERPLEXITIES]
     for name in FACTORS:
         path = f"options.{name}"
         default = DEFAULTS.get(name, "") if any(row.first(path) for row in group.rows) else ""
         columns.append(Column(name.replace("_", " "), path, ",.0f", default=default))
-    columns += [*_PERPLEXITIES, _DECODER, _SECONDS]
+    columns += [_DECODER, _SECONDS]
     effects = [effect(group, name) for name in FACTORS if name != "vectors"]
     rates = {rate for row in group.rows for rate in row.values("options.lr")}
     one = f"One learning rate for all, {rates.pop():g}, which may suit some better." if len(rates) == 1 else ""
     order = against(group, full, TEST, "test perplexity")
     return _table(group, columns, conditions(group), order, *effects, one)
+
+
+def _bands(group: Group, full: Runs | None) -> Table:
+    """Test perplexity of frequent words and of rare ones."""
+    bands = list(dict.fromkeys(band for row in group.rows for band in row.first("test.perplexity_by_band") or ()))
+    paths = {band: f"test.perplexity_by_band.{band}.perplexity" for band in bands}
+    columns = [Column(f"words {band}", path, best=min, spread=True) for band, path in paths.items()]
+    text = (
+        "Test perplexity (normalised) of words by their rank in the training text, 1 the most frequent; that of rare "
+        "words may exceed their number, as a model may hold them for less likely than all alike."
+    )
+    found = _table(group, columns, text, better_by_band(group, full, paths), seeds(group))
+    return replace(found, notes=())  # they stand beside Table 1
 
 
 def _flips(group: Group, _: Runs | None) -> Table:
@@ -182,9 +205,10 @@ def _table(group: Group, columns: Sequence[Column], *sentences: str) -> Table:
             line.append(column.cell(row))
         means = {i: mean for i, row in enumerate(group.rows) if (mean := row.mean(column.path)) is not None}
         texts = {i: shown(column.scale * mean, column.form) for i, mean in means.items()}
-        if column.best and len(set(texts.values())) > 1:
+        if column.best and texts:
             winner = texts[column.best(means, key=means.__getitem__)]
-            best |= {(i, j) for i, text in texts.items() if text == winner}
+            winners = {(i, j) for i, text in texts.items() if text == winner}
+            best |= winners if 2 * len(winners) <= len(texts) else set()  # what most rows reach is no win
     titles = ["row", *(column.title for column in columns)]
     if any(len(row.results) > 1 for row in group.rows):
         titles.append("seeds")
@@ -192,14 +216,8 @@ def _table(group: Group, columns: Sequence[Column], *sentences: str) -> Table:
             line.append("" if row.skipped else str(len(row.results)))
     notes: dict[str, list[str]] = {}
     for row in group.rows:
-        for note in filter(None, (_reason(row), row.results[0].note)):
+        for note in filter(None, (f"not run: {row.skipped}" if row.skipped else "", row.results[0].note)):
             notes.setdefault(note, []).append(row.name)
     caption = " ".join(filter(None, [*sentences, "Bold is best." if best else ""]))
     said = [f"{listed(names)}: {note}" for note, names in notes.items()]
     return Table(f"{group.corpus}, budget {group.budget}", titles, rows, best, caption, said)
-
-
-def _reason(row: Runs) -> str:
-    seconds = row.mean("cost.cpu_seconds_per_epoch")
-    cost = f"{seconds:,.0f} CPU seconds an epoch" if seconds else ""
-    return f"not run: {row.skipped}{'' if cost in row.skipped else f'; {cost}'}" if row.skipped else ""
