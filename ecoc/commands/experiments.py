@@ -14,11 +14,14 @@ def reproduce_command(options: ReproduceOptions) -> int:
         for job in jobs(options):
             print(f"{job.state:9} {job.corpus:12} seed {job.seed}  {job.row.name}")
         return 0
+    asked = jobs(options)
+    before = sum(job.finished for job in asked)
     failed = reproduce(options)
     for line in failed:
         print(f"ecoc: failed: {line}", file=sys.stderr)
-    asked = len(jobs(options))
-    print(f"{options.results}: {asked - len(failed)} of {asked} results of {options.study}. Next: ecoc report")
+    done, folder = len(asked) - before - len(failed), options.results
+    print(f"{folder}: {options.study}, {done} of {len(asked)} rows run, {before} were there before. Next: ", end="")
+    print("ecoc report" if done else f"ecoc report, or --results FOLDER to run them anew beside {folder}")
     return 1 if failed else 0
 
 

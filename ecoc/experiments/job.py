@@ -68,13 +68,14 @@ class Job:
 
     @property
     def state(self) -> str:
-        """``to do``, ``finished``, or ``changed`` if the result is of other options or rates than the row has now."""
+        """``to do``, ``finished``, or ``changed`` if the result is of other options, rates or data than now."""
         path = self.blank.path(Path(self.settings.results))
         if not path.exists() or ((result := read_result(path)).skipped and not self.measured_only):
             return "to do"
         rate = result.options.get("lr", 0.0)
         rates = {float(one) for one in result.tuning} or {rate}
         same = result.options == self.options() | ({"lr": rate} if rate else {})
+        same = same and all(result.data.get(key, now) == now for key, now in self._data(result.options).items())
         return "finished" if same and (result.skipped or rates == set(self.rates)) else "changed"
 
     @property
@@ -175,9 +176,12 @@ class Job:
 
     def _asked(self, options: dict[str, Any]) -> dict[str, Any]:
         """What a run depends on: its options, and what is in outside files."""
+        return {"options": {key: self._filled(value) for key, value in options.items()}, "data": self._data(options)}
+
+    def _data(self, options: dict[str, Any]) -> dict[str, str]:
+        """Digests of the outside files that these options name, if the settings say where they are."""
         files = [key for key in ("vectors", "captions", "features", "projection") if key.upper() in str(options)]
-        data = {key: digest(path) for key in files if (path := getattr(self.settings, key))}
-        return {"options": {key: self._filled(value) for key, value in options.items()}, "data": data}
+        return {key: digest(path) for key in files if (path := getattr(self.settings, key))}
 
     def _remembered(self, name: str, asked: dict[str, Any]) -> dict[str, Any]:
         """What an earlier process left in this file of its folder; nothing if it was asked for something else."""
@@ -211,12 +215,12 @@ class Job:
         self.doing = "evaluating"
         records = read_log(run)
         epochs = [record for record in records if record["event"] == "epoch"]
-        start, last = next(record for record in records if record["event"] == "start"), epochs[-1]
+        first, last = next(record for record in records if record["event"] == "start"), epochs[-1]
         result.evaluated = commit()
         names = ("epoch", "step", "train_loss", "valid_perplexity", "cpu_seconds", "mixing", "changed_inputs")
         result.curve = [{name: record[name] for name in names if name in record} for record in epochs]
         result.cost = {name: last[name] for name in ("cpu_seconds", "validation_cpu_seconds", "peak_memory_bytes")}
-        result.cost |= {"preparation_cpu_seconds": start["cpu_seconds"], "threads": start["threads"]}
+        result.cost |= {"preparation_cpu_seconds": first["cpu_seconds"], "threads": first["threads"]}
         result.cost["epochs"] = last["epoch"]
         sizes = ("decoder_parameters", "parameters", "bytes")
         if self.study.command == "train":
@@ -234,9 +238,10 @@ class Job:
     def _measure(self) -> Result:
         """Cost of an epoch, from as many steps as there are in a minute."""
         run, options = self.folder / "measured", self.options()
+        limited = options | {"max_seconds": MEASURED_SECONDS}
         shutil.rmtree(run, ignore_errors=True)
-        result = self._started(run, options)
-        self._process(options | {"max_seconds": MEASURED_SECONDS}, run, "measuring an epoch", 1)
+        result = replace(self._started(run, limited), options=options)
+        self._process(limited, run, "measuring an epoch", 1)
         last = [record for record in read_log(run) if record["event"] == "epoch"][-1]
         seconds = last["cpu_seconds"] - last["validation_cpu_seconds"]
         whole = seconds * read_log(run)[0]["steps_per_epoch"] / last["step"] + last["validation_cpu_seconds"]
@@ -247,13 +252,13 @@ class Job:
     def _started(self, run: Path, options: dict[str, Any]) -> Result:
         """A result with what the run was started with, now or by an earlier process; of other options it is deleted."""
         name, asked = f"{run.name}.json", self._asked(options)
-        if not (start := self._remembered(name, asked)):
+        if not (known := self._remembered(name, asked)):
             shutil.rmtree(run, ignore_errors=True)
-            start = asked | {"commit": commit(), "versions": versions()}
-            self._remember(name, start)
+            known = asked | {"commit": commit(), "versions": versions()}
+            self._remember(name, known)
         result = self.blank
-        result.options, result.data = options, start["data"]
-        result.commit, result.versions = start["commit"], start["versions"]
+        result.options, result.data = options, known["data"]
+        result.commit, result.versions = known["commit"], known["versions"]
         given = {key: value for key, value in options.items() if asked["options"][key] is not None}
         result.command = command_of(self.study.command, given)
         return result

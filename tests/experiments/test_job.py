@@ -180,6 +180,7 @@ def test_a_row_nobody_waits_for_is_measured(
     result = read(study)["Softmax"]
     assert "CPU seconds an epoch, measured over" in result.skipped and not result.test
     assert 0 < result.cost["cpu_seconds_per_epoch"] < 60
+    assert result.command.endswith(" --max-seconds 0.3") and runner.jobs(study)[0].finished
 
 
 @pytest.mark.usefixtures("here")
@@ -257,6 +258,25 @@ def test_a_run_goes_on_with_the_same_files_and_no_others(
     digest.cache_clear()  # as in another process
     assert job._started(job.folder / "run", job.options()).data != result.data
     assert not (job.folder / "run").exists()
+
+
+def test_a_result_of_other_data_is_none_of_this(study: ReproduceOptions, tmp_path: Path) -> None:
+    vectors = tmp_path / "some.vec"
+    vectors.write_text("1 1\nw0 1\n")
+    change(tmp_path, "code.yaml", options={"head": "ecoc", "vectors": "contexts+VECTORS"})
+    study.rows, study.vectors = "Code", str(vectors)
+    (job,) = runner.jobs(study)
+    result = replace(job.blank, options=job.options() | {"lr": 0.02}, data={"vectors": digest(str(vectors))})
+    result.save(Path(study.results))
+    assert job.state == "finished"
+    (tmp_path / "other.vec").write_text("1 1\nw0 2\n")
+    study.vectors = str(tmp_path / "other.vec")
+    assert job.state == "changed"
+    study.vectors = None  # as in a list of what there is
+    assert job.state == "finished"
+    study.vectors = str(tmp_path / "other.vec")
+    replace(result, data={}).save(Path(study.results))  # of before digests were kept
+    assert job.state == "finished"
 
 
 def test_a_process_that_is_killed_says_so(tmp_path: Path) -> None:

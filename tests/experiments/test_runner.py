@@ -100,11 +100,15 @@ def test_a_row_that_fails_is_told_and_the_others_go_on(
         part for name in ("data_dir", "results", "out") for part in (f"--{name.replace('_', '-')}", vars(study)[name])
     ]
     assert main(["reproduce", "tiny", *given]) == 1
-    assert "failed: Softmax on" in (said := capsys.readouterr().err) and "--batch must be below" in said
+    said = capsys.readouterr()
+    assert "failed: Softmax on" in said.err and "--batch must be below" in said.err
+    assert "tiny, 1 of 2 rows run, 0 were there before. Next: ecoc report\n" in said.out
     assert set(read(study)) == {"Code"}
     assert main(["reproduce", "tiny", *given, "--list"]) == 0
     listed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in listed] == ["to", "finished"] and listed[1].endswith("Code")
+    assert main(["reproduce", "tiny", *given, "--rows", "Code"]) == 0
+    assert "0 of 1 rows run, 1 were there before. Next: ecoc report, or --results FOLDER" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -207,6 +211,8 @@ def test_results_here_are_of_the_configs_here(result: Result) -> None:
     settings.results = str(ROOT / "results")
     job = runner.jobs(settings)[-1]
     assert job.state == "finished" and (result.note, result.paper) == (job.blank.note, job.blank.paper)
+    assert not result.tuning or f"{result.options['lr']:g}" == min(result.tuning, key=result.tuning.__getitem__)
+    assert "-dirty" not in result.commit + result.evaluated
 
 
 def test_a_row_that_breaks_does_not_hide_what_the_others_did(
