@@ -55,8 +55,8 @@ def against(group: Group, full: Runs | None, path: str, what: str, lower: bool =
     plain = {row.name: values[row.name] for row in others if not row.coded}
     if coded and plain and loses(FULL, limit := plain[peer := best_of(plain, key=plain.__getitem__)]):
         lost = [name for name in coded if loses(name, limit)]
-        text += f"{peer} ({shown(limit, form)}) is the best row without a code; {side} that are {len(lost)} of "
-        text += f"{len(coded)} with one. "
+        text += f"The best row without a code is {peer} ({shown(limit, form)}); {len(lost)} of {len(coded)} with one "
+        text += f"{'is' if len(lost) == 1 else 'are'} worse. "
     return f"{text}{unequal(group, full)}{top}"
 
 

@@ -127,7 +127,7 @@ def _table1(group: Group, full: Runs | None) -> Table:
 def _in_modes(group: Group) -> str:
     """Values in the paper's way of counting, for rows that the paper counts so."""
     values = [f"{row.name} {shown(value)}" for row in group.rows if (value := row.mean(_PAPER_MODE)) is not None]
-    return f"In the mode paper, which is the paper's: {listed(values)}." if values else ""
+    return f"In the paper's own mode, the best codeword alone: {listed(values)}." if values else ""
 
 
 def _table2(group: Group, full: Runs | None) -> Table:

@@ -167,6 +167,13 @@ def test_the_readme_and_markdown_are_in_step_with_the_results(tmp_path):
         assert path.read_text(encoding="utf-8") == (results / path.name).read_text(encoding="utf-8")
 
 
+def test_what_the_readme_says_of_the_results_is_in_them():
+    prose = (ROOT / "README.md").read_text(encoding="utf-8").partition(MARKS[1])[2].partition("\n## ")[0]
+    numbers = re.findall(r"[\d,]+\.\d{2,}", prose)
+    tables = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "results").glob("*.md"))
+    assert len(numbers) > 20 and not set(numbers) - set(re.findall(r"[\d,]+\.\d+", tables))
+
+
 def test_the_headline_is_table_1_on_ptb(tmp_path):
     paper = {"paper": {"test": 79.24}, "decoder": 4_010_000, "seconds": 3000}
     rows = [language("Full-SM", test, seed=seed, **paper) for seed, test in ((1, 99.0), (2, 101.0))]
