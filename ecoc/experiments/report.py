@@ -171,7 +171,7 @@ def _section(results: Sequence[Result], study: str, pictures: dict[str, Path]) -
         yield f'<p class="note">No results yet: <code>{command}</code> makes them.</p>\n'
     for number, part in enumerate(parts):
         yield _figure(table(*part), _STUDIES[study])
-        yield _rows_explained(part[0])
+        yield "" if study in _COMMANDS else _rows_explained(part[0])
         corpus = part[0].corpus
         drawn = [chart.html(f"{study}-{number}-{i}", corpus) for i, chart in enumerate(charts(*part))]
         yield f'<div class="charts">\n{"".join(drawn)}</div>\n' if drawn else ""
@@ -181,7 +181,7 @@ def _section(results: Sequence[Result], study: str, pictures: dict[str, Path]) -
 
 def _rows_explained(group: Group) -> str:
     """What each row is, as its config says."""
-    about = {row.name: row.about for row in read_study(_COMMANDS.get(group.study, group.study)).rows}
+    about = {row.name: row.about for row in read_study(group.study).rows}
     lines = "".join(
         f"<dt>{escape(row.name)}</dt><dd>{escape(about[row.name])}</dd>\n" for row in group.rows if row.name in about
     )

@@ -165,6 +165,9 @@ def test_the_readme_and_markdown_are_in_step_with_the_results(tmp_path):
     write_report(results, tmp_path / "page.html", tmp_path)
     for path in tmp_path.glob("*.md"):
         assert path.read_text(encoding="utf-8") == (results / path.name).read_text(encoding="utf-8")
+    explained = Page((tmp_path / "page.html").read_text("utf-8")).texts("summary").count("What the rows are")
+    own = [tmp_path / f"{study}.md" for study in ("table1", "table2", "figure2", "ablation")]  # others bring them along
+    assert explained == sum(path.read_text("utf-8").count("\n## ") for path in own)
 
 
 def test_what_the_readme_says_of_the_results_is_in_them():
