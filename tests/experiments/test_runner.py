@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -139,8 +140,10 @@ def test_rows_that_need_vectors_say_so(tmp_path: Path) -> None:
 def test_a_text_that_is_missing_is_said_before_anything_runs(tmp_path: Path) -> None:
     """The text of the row, and the one that its learning rate is chosen on."""
     settings = ReproduceOptions("table1", rows="NCE", data_dir=str(tmp_path), results=str(tmp_path / "results"))
+    tuned = tmp_path / "tuned"
+    shutil.copytree(ROOT / "results/table1/ptb", tuned / "table1/ptb")
     with pytest.raises(ValueError, match=r"wikitext-2: .* wiki\.train\.tokens"):
-        runner.reproduce(replace(settings, corpora="wikitext-2", results=str(ROOT / "results")))
+        runner.reproduce(replace(settings, corpora="wikitext-2", results=str(tuned)))
     (tmp_path / "wikitext-2").mkdir()
     for split in ("train", "valid", "test"):
         (tmp_path / f"wikitext-2/wiki.{split}.tokens").write_text("a text\n")
