@@ -21,7 +21,7 @@ def reproduce_command(options: ReproduceOptions) -> int:
         print(f"ecoc: failed: {line}", file=sys.stderr)
     done, folder = len(asked) - before - len(failed), options.results
     print(f"{folder}: {options.study}, {done} of {len(asked)} rows run, {before} were there before. Next: ", end="")
-    print("ecoc report" if done else f"ecoc report, or --results FOLDER to run them anew beside {folder}")
+    print("ecoc report" if before < len(asked) else f"ecoc report, or --results FOLDER to run all anew beside {folder}")
     return 1 if failed else 0
 
 

@@ -108,6 +108,8 @@ def test_a_row_that_fails_is_told_and_the_others_go_on(
     assert main(["reproduce", "tiny", *given, "--list"]) == 0
     listed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in listed] == ["to", "finished"] and listed[1].endswith("Code")
+    assert main(["reproduce", "tiny", *given, "--rows", "Softmax"]) == 1
+    assert "0 of 1 rows run, 0 were there before. Next: ecoc report\n" in capsys.readouterr().out
     assert main(["reproduce", "tiny", *given, "--rows", "Code"]) == 0
     assert "0 of 1 rows run, 1 were there before. Next: ecoc report, or --results FOLDER" in capsys.readouterr().out
 
