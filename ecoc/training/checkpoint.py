@@ -16,13 +16,23 @@ from torch import Tensor, nn
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """A temporary name to write to; it becomes `path` when the block ends well, and is on disk by then."""
+    """A temporary name to write to; it becomes `path` when the block ends well, and is on disk by then.
+
+    A link stays one: what it leads to is replaced. A device or a folder is none to replace.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no file that could be replaced: give another name")
     temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
     try:
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        if error.filename != str(temporary):
+            raise
+        raise type(error)(error.errno, error.strerror, str(path)) from error  # of the file that was asked for
     finally:
         temporary.unlink(missing_ok=True)
 

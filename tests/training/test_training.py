@@ -17,6 +17,7 @@ from ecoc import heads
 from ecoc.options import TrainOptions
 from ecoc.training import Stopped, train
 from ecoc.training import trainer as trainer_module
+from ecoc.training.checkpoint import written_whole
 from ecoc.training.journal import Journal
 from ecoc.training.launch import build_task, prepared
 from ecoc.training.run import load_model
@@ -87,6 +88,22 @@ def test_killed_before_the_first_checkpoint(more: dict, tmp_path: Path, monkeypa
         patch.setattr(Journal, "start", lambda *rest: (_ for _ in ()).throw(Killed))
         train(options(corpus, tmp_path / "run", **more), progress=False)
     assert_same_run(train(options(corpus, tmp_path / "run", resume=True, **more), progress=False), whole)
+
+
+def test_a_file_is_replaced_where_it_is_and_nothing_but_a_file_is(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere/file")
+    for text in ("one", "two"):
+        with written_whole(tmp_path / "link") as temporary:
+            temporary.write_text(text)
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "elsewhere/file").read_text() == "two"
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("pipe", "elsewhere"):
+        with pytest.raises(ValueError, match=f"{path} is no file"), written_whole(tmp_path / path) as temporary:
+            temporary.write_text("one")
+    assert (tmp_path / "pipe").is_fifo() and os.listdir(tmp_path / "elsewhere") == ["file"]
+    with pytest.raises(FileNotFoundError, match="nowhere/file'"), written_whole(tmp_path / "nowhere/file") as temporary:
+        temporary.write_text("one")
 
 
 def test_killed_inside_writing_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
