@@ -8,7 +8,8 @@ from ecoc.experiments.sentences import listed, shown, unequal
 
 _FORMS = {"mixture": "x{}", "predictor_layers": "{} layers"}  # of what makes a code, in its name
 _DIVERGED = 1e6  # perplexity: worse than guessing among the words of any corpus here
-_SPAN = 3  # times the perplexity of the full softmax, or the lowest: rows beyond would press all others together
+# times the perplexity of the full softmax, or the lowest: rows beyond would press all others together
+_SPAN, _NEAR = 3, 1.5  # of curves, which start high, and of points
 
 
 def charts(group: Group, full: Runs | None) -> list[Chart]:
@@ -30,7 +31,7 @@ def charts(group: Group, full: Runs | None) -> list[Chart]:
 def _cost(group: Group) -> Chart:
     """A point a row; its caption names the rows that no other beats, and the codes that another does."""
     found = {row.name: (row.mean("cost.cpu_seconds") or 0.0, row.mean(TEST) or math.inf) for row in group.rows}
-    limit = _limit({name: y for name, (_, y) in found.items()})
+    limit = _limit({name: y for name, (_, y) in found.items()}, _NEAR)
     points = {name: (x, y) for name, (x, y) in found.items() if x and y <= limit and y < math.inf}
     coded = {row.name for row in group.rows if row.coded}
     kinds = {name: 0 if name == FULL else 1 if name in coded else 2 for name in points}
@@ -59,7 +60,7 @@ def _curves(group: Group) -> Chart:
         if pairs := [(x, y) for x, y in pairs if y < math.inf]:
             found[row.name] = pairs
     lowest = {name: min(y for _, y in pairs) for name, pairs in found.items()}
-    limit = _limit(lowest)
+    limit = _limit(lowest, _SPAN)
     curves = {name: points for name, pairs in found.items() if (points := [one for one in pairs if one[1] <= limit])}
     ranked = sorted(curves, key=lambda name: (name != FULL, lowest[name]))
     first = 0 if FULL in curves else 1
@@ -111,10 +112,10 @@ def _codes(group: Group, full: Runs | None, path: str, x_label: str) -> Chart:
     return Chart(f"Perplexity and {x_label}", lines, x_label, "test perplexity", caption, log_x=True)
 
 
-def _limit(perplexities: dict[str, float]) -> float:
+def _limit(perplexities: dict[str, float], span: float) -> float:
     lowest = min(perplexities.values(), default=0.0)
     full = perplexities.get(FULL, lowest)
-    return _SPAN * (full if full < _DIVERGED else lowest)
+    return span * (full if full < _DIVERGED else lowest)
 
 
 def _undrawn(rows: dict[str, float], limit: float) -> str:
@@ -135,7 +136,12 @@ def _flips(group: Group, key: str, title: str) -> Chart:
     if not curves:
         return Chart(title, [], "", "", "")
     ranked = sorted(curves, key=lambda name: -curves[name][-1][1])
-    lines = [Line(name, curves[name], look_of(number)) for number, name in enumerate(ranked, start=1)]
+    same: dict[tuple[float, ...], list[str]] = {}  # as far as can be seen
+    for name in ranked:
+        same.setdefault(tuple(round(y, 3) for _, y in curves[name]), []).append(name)
+    lines = [
+        Line(listed(names), curves[names[0]], look_of(number)) for number, names in enumerate(same.values(), start=1)
+    ]
     ends = {name: f"{name} {curves[name][0][1]:.1%} to {curves[name][-1][1]:.1%}" for name in ranked}
     half = {name: max(x for x, y in points if 2 * y >= points[0][1]) for name, points in curves.items()}
     best, worst = ([name for name in ranked if half[name] == one] for one in (max(half.values()), min(half.values())))

@@ -121,7 +121,9 @@ def _draw(axes: Any, chart: Chart) -> None:
     for number, ((anchor, text), box) in enumerate(zip(keys + bits, boxes, strict=True)):
         middle = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
         thread = {"arrowstyle": "-", "color": _INKS["quiet"], "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
-        style = {"weight": "bold"} if number < len(keys) else {"color": _INKS["quiet"]}
+        style = {"color": _INKS["quiet"]}
+        if number < len(keys):
+            style = {"color": _INKS[chart.lines[number].look[0]], "weight": "bold"}
         far = math.dist(anchor, middle) > 2 * _FONT
         axes.annotate(text, anchor, middle, arrowprops=thread if far else None, **units, **style)
 

@@ -74,7 +74,8 @@ figcaption { margin-top: .7rem; }
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 30rem), 1fr)); gap: 0 1.25rem;
   align-items: start; }
 svg { display: block; width: 100%; max-width: 38rem; height: auto; margin: .5rem 0; }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; background: linear-gradient(to left, var(--card) 40%, transparent) right / 3rem 100% no-repeat
+  local, linear-gradient(to left, var(--line), transparent) right / 1rem 100% no-repeat; } /* a shade: there is more */
 table { border-collapse: collapse; font-size: .8125rem; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
 th, td { padding: .3rem .45rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
 th { font-weight: 400; }

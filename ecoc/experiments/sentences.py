@@ -105,6 +105,8 @@ def effect(group: Group, name: str) -> str:
     for row in group.rows:
         code = {key: str(value or DEFAULTS.get(key)) for key, value in group.code(row).items()}
         choice = code.pop(name)
+        if choice.startswith("span-"):  # its order brings widths of its own along
+            code[choice] = choice
         if row.coded and (value := row.mean(TEST)) is not None:
             cases.setdefault(tuple(code.values()), {})[choice] = value
     compared: dict[tuple[str, ...], list[dict[str, float]]] = {}  # by what was there to choose from

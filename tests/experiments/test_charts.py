@@ -22,8 +22,12 @@ pytest.importorskip("matplotlib")
 
 def test_the_cost_chart_names_who_is_beaten():
     rows = [language("Full-SM", 100.0, seconds=3000), language("Mine-ECOC", 95.0, seconds=1500)]
-    rows += [language("NCE", 99.0, seconds=1000), language("Uni-ECOC", 200.0, seconds=1200)]
-    caption = charts_of(*rows)[0].caption
+    rows += [language("NCE", 99.0, seconds=1000), language("Uni-ECOC", 140.0, seconds=1200)]
+    chart = charts_of(*rows, language("Random-ECOC", 160.0))[0]
+    assert (chart.x, chart.y) == ("CPU seconds", "test perplexity")
+    assert {line.name: line.points for line in chart.lines}["Mine-ECOC"] == [(1500, 95)]
+    assert chart.caption.endswith("Not drawn, above 150: Random-ECOC (160.00).")
+    caption = chart.caption
     assert "No row is both cheaper and better than NCE and Mine-ECOC." in caption
     assert "Full-SM is beaten in both by NCE and Mine-ECOC." in caption
     assert "Error-correcting codes that another row beats in both: Uni-ECOC." in caption
@@ -79,6 +83,7 @@ def test_flips_are_compared_with_codewords_that_were_not_hit():
     equal = charts_of(flips("a", [0.3, 0.2, 0.1, 0.0]), flips("b", [0.4, 0.3, 0.1, 0.0]))[0].caption
     assert "kept up to 1% at best (a and b)." in equal
     assert "fatal" not in charts_of(flips("none", [0.3, 0.12, 0, 0], bits=100))[0].caption
+    assert [line.name for line in survive.lines] == ["BCH and none"]  # one line, as they are the same
 
 
 # --- drawings
@@ -90,6 +95,20 @@ def test_labels_find_places_off_each_other_and_near_their_points():
     for i, a in enumerate(boxes):
         assert math.dist(points[i], ((a[0] + a[2]) / 2, (a[1] + a[3]) / 2)) < 90
         assert not [b for b in boxes[:i] if a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]]
+
+
+def test_labels_keep_off_lines():
+    line = np.array([(x, 150.0) for x in range(50, 380)])
+    (box,) = place([((200, 150), "12")], line)
+    assert not ((line > box[:2]) & (line < box[2:])).all(1).any()
+
+
+def test_perplexities_far_apart_are_drawn_as_logarithms():
+    rows = [coded("figure2", "random", bits, test) for bits, test in ((10, 1000), (100, 100), (1000, 10))]
+    chart = charts_of(*rows)[0]
+    drawn = ElementTree.fromstring(re.search("<svg.*</svg>", chart.html("x"), re.S)[0])
+    ticks = {text.text: float(text.get("y")) for text in drawn.iter("text") if float(text.get("x")) < 46}
+    assert ticks["100"] == pytest.approx((ticks["10"] + ticks["1,000"]) / 2, abs=1)
 
 
 def test_a_lines_key_stands_at_its_end():
