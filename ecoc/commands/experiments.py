@@ -20,8 +20,9 @@ def reproduce_command(options: ReproduceOptions) -> int:
     for line in failed:
         print(f"ecoc: failed: {line}", file=sys.stderr)
     done, folder = len(asked) - before - len(failed), options.results
-    print(f"{folder}: {options.study}, {done} of {len(asked)} rows run, {before} were there before. Next: ", end="")
-    print("ecoc report" if before < len(asked) else f"ecoc report, or --results FOLDER to run all anew beside {folder}")
+    more = "" if before < len(asked) else f", or --results FOLDER to run all anew beside {folder}"
+    print(f"{folder}: {options.study}, {done} of {len(asked)} rows run, {before} were there before.", end="")
+    print(f" Next: ecoc report{more}" if before + done else "")
     return 1 if failed else 0
 
 

@@ -7,11 +7,12 @@ than the row has now is run anew.
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ class Job:
     doing: str = ""
     lock: int = -1  # descriptor that its processes keep, even if the runner is killed
     part: str = ""  # of the job, if it has a folder of its own
+    processes: "list[subprocess.Popen[str]]" = field(default_factory=list)  # that were started and not interrupted
 
     @property
     def folder(self) -> Path:
@@ -75,7 +77,7 @@ class Job:
         rate = result.options.get("lr", 0.0)
         rates = {float(one) for one in result.tuning} or {rate}
         same = result.options == self.options() | ({"lr": rate} if rate else {})
-        same = same and all(result.data.get(key, now) == now for key, now in self._data(result.options).items())
+        same = same and all(result.data.get(key) == now for key, now in self._data(result.options).items())
         return "finished" if same and (result.skipped or rates == set(self.rates)) else "changed"
 
     @property
@@ -135,6 +137,13 @@ class Job:
             result.save(Path(self.settings.results))
             if not self.settings.keep:
                 shutil.rmtree(self.folder, ignore_errors=True)
+                self._forget_tuning()
+
+    def interrupt(self) -> None:
+        """Stop what it waits for, once; started again, the job goes on there."""
+        while self.processes:
+            if (process := self.processes.pop()).poll() is None:
+                process.send_signal(signal.SIGINT)
 
     @property
     def tuner(self) -> "Job":
@@ -164,6 +173,13 @@ class Job:
                     tuner._remember("tuning.json", asked | {"tuning": found})
                 self.done += 1
         return {rate: found[rate] for rate in rates}
+
+    def _forget_tuning(self) -> None:
+        """Delete its own tuning, which the result has now: rows that are run anew are tuned anew."""
+        tuner = self.tuner
+        if (tuner.row.name, tuner.corpus) == (self.row.name, self.corpus):
+            with alone(tuner.folder):
+                shutil.rmtree(tuner.folder, ignore_errors=True)
 
     def known_tuning(self) -> dict[float, float]:
         """What was found before with the same options: in the row's result, or by a tuning that is not finished."""
@@ -286,7 +302,8 @@ class Job:
         return {name: value for name, value in scores.items() if name not in cost}
 
     def _start(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
-        return start(arguments, self.folder, self.settings.threads, self.lock)
+        self.processes.append(start(arguments, self.folder, self.settings.threads, self.lock))
+        return self.processes[-1]
 
     def _check(self, process: "subprocess.Popen[str]") -> str:
         return output_of(process, self.folder, f"{self.row.name} on {self.corpus}, seed {self.seed}, {self.doing}")

@@ -33,6 +33,7 @@ def start(arguments: Sequence[str], folder: Path, threads: int, lock: int) -> "s
             env=os.environ | {"OMP_NUM_THREADS": str(threads)},
             text=True,
             pass_fds=(lock,),
+            start_new_session=True,  # an interrupt is the runner's, which passes it on once: a second one is harsher
         )
 
 

@@ -34,13 +34,18 @@ def command_of(command: str, options: dict[str, Any]) -> str:
 
 
 def commit() -> str:
-    """Of the code that runs, with ``-dirty`` if it has changes; ``unknown`` outside its own repository."""
+    """Of the code that runs, with ``-dirty`` if it or a config has changes; ``unknown`` outside its own repository."""
     here = Path(__file__).parents[2]
     if not (here / ".git").exists():  # an installed package may lie in the repository of something else
         return "unknown"
-    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else "unknown"
+    name = _git(here, "rev-parse", "--short=12", "HEAD")
+    changed = _git(here, "status", "--porcelain", "--untracked-files=no", "--", "ecoc", "configs", "pyproject.toml")
+    return "unknown" if name is None else f"{name}{'-dirty' if changed else ''}"
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def versions() -> dict[str, str]:

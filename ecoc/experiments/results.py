@@ -8,7 +8,7 @@ would wait for has the measured seconds of an epoch instead.
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 from ecoc.training.checkpoint import written_whole
 
@@ -87,6 +87,11 @@ def read_results(results: Path) -> list[Result]:
 def read_result(path: Path) -> Result:
     """One file of results."""
     try:
-        return Result(**json.loads(path.read_text(encoding="utf-8")))
+        result = Result(**json.loads(path.read_text(encoding="utf-8")))
+        for name, hint in get_type_hints(Result).items():
+            kind = get_origin(hint) or hint
+            if not isinstance(getattr(result, name), kind):
+                raise TypeError(f"its {name} is no {kind.__name__}")
+        return result
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path} is no result, or damaged ({error}): delete it and run the row again") from error

@@ -81,7 +81,7 @@ class Study:
         """The rows with these names, joined by commas; all by default."""
         if names is None:
             return self.rows
-        wanted = [name.strip() for name in names.split(",")]
+        wanted = dict.fromkeys(name.strip() for name in names.split(","))
         known = {row.name.lower(): row for row in self.rows}
         for name in wanted:
             if name.lower() not in known:
@@ -95,11 +95,11 @@ class Study:
         if budget not in self.budgets:
             raise ValueError(f"{self.name} has no budget {budget}: choose from {', '.join(self.budgets)}")
         known = self.budgets[budget]
-        wanted = [*known] if names is None else [name.strip() for name in names.split(",")]
+        wanted = dict.fromkeys(known if names is None else (name.strip() for name in names.split(",")))
         for name in wanted:
             if name not in known:
                 raise ValueError(f"{self.name} does not run on {name}: choose from {', '.join(known)}")
-        return wanted
+        return [*wanted]
 
 
 def configs() -> Path:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -59,7 +60,9 @@ def reproduce(settings: ReproduceOptions, progress: bool = True) -> list[str]:
         except KeyboardInterrupt:
             stop.set()
         except Exception as error:  # the others go on
-            failed.append(f"{job.row.name} on {job.corpus}, seed {job.seed}, {job.doing}: {error!r}")
+            named = isinstance(error, OSError) and error.filename
+            reason = f"{error.filename}: {error.strerror}" if named else repr(error)
+            failed.append(f"{job.row.name} on {job.corpus}, seed {job.seed}, {job.doing}: {reason}")
         job.done, job.doing = job.work, ""
 
     with bar, ThreadPoolExecutor(settings.at_once) as pool:
@@ -74,6 +77,10 @@ def reproduce(settings: ReproduceOptions, progress: bool = True) -> list[str]:
             stop.set()
             for future in running:
                 future.cancel()
+            while not all(future.done() for future in running):
+                for job in todo:
+                    job.interrupt()
+                time.sleep(0.1)
     if stop.is_set():
         raise KeyboardInterrupt
     return failed
@@ -97,3 +104,6 @@ def _check_data(settings: ReproduceOptions, todo: Sequence[Job]) -> None:
     trained = [job for job in todo if job.study.command == "train"]
     for corpus in sorted({corpus for job in trained for corpus in job.corpora_to_read}):
         find_source(corpus, data_dir_of(settings.data_dir, corpus))
+    for folder in (settings.results, settings.out) if todo else ():
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=folder).close()

@@ -1,10 +1,12 @@
 """One row: how it is tuned, when it is run anew, what its result says of how it was made."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +15,13 @@ import torch
 import yaml
 
 from ecoc.experiments import job as row_job
-from ecoc.experiments import runner
-from ecoc.experiments.process import Failed, output_of
-from ecoc.experiments.record import digest
+from ecoc.experiments import record, runner
+from ecoc.experiments.process import Failed, alone, output_of, start
+from ecoc.experiments.record import digest, flags
 from ecoc.experiments.results import Result, read_results
 from ecoc.experiments.rows import SHARED
 from ecoc.options import ReproduceOptions
+from ecoc.training.journal import read_log
 from ecoc.training.trainer import Trainer
 from tests.experiments.tiny import change, read, with_two_rates
 from tests.training.test_captions import write_captions
@@ -34,10 +37,12 @@ def test_tuning_goes_on_where_it_was(study: ReproduceOptions, tmp_path: Path, mo
     known = job._asked(job.options() | {"epochs": 1}) | {"tuning": {"1e-05": 1.5}}
     (folder / "tuning.json").write_text(json.dumps(known))
     started = []
-    monkeypatch.setattr(runner.Job, "_process", lambda self, options, run, doing, epochs: started.append(options["lr"]))
+    monkeypatch.setattr(
+        runner.Job, "_process", lambda self, options, *_: started.append((options["lr"], options["epochs"]))
+    )
     monkeypatch.setattr(row_job, "read_log", lambda run: [{"event": "epoch", "valid_perplexity": {"normalised": 2.5}}])
     monkeypatch.setattr(row_job.shutil, "rmtree", lambda *_, **__: None)
-    assert job._tune() == {1e-05: 1.5, 0.02: 2.5} and started == [0.02]
+    assert job._tune() == {1e-05: 1.5, 0.02: 2.5} and started == [(0.02, 1)]
     known["options"]["hidden"] = 17  # of another model
     (folder / "tuning.json").write_text(json.dumps(known))
     assert job._tune() == {1e-05: 2.5, 0.02: 2.5}
@@ -183,15 +188,13 @@ def test_a_row_nobody_waits_for_is_measured(
     assert result.command.endswith(" --max-seconds 0.3") and runner.jobs(study)[0].finished
 
 
-@pytest.mark.usefixtures("here")
 def test_a_row_that_was_only_measured_is_still_to_do_once_it_is_to_be_run(
-    study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    study: ReproduceOptions, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(row_job, "MEASURED_SECONDS", 0.01)
     change(tmp_path, "softmax.yaml", measure_only={"small": ["text"]})
     study.rows = "Softmax"
     (job,) = runner.jobs(study)
-    job.run()
+    replace(job.blank, options=job.options(), skipped="9 CPU seconds an epoch").save(Path(study.results))
     assert job.state == "finished"
     change(tmp_path, "softmax.yaml", measure_only={})
     assert runner.jobs(study)[0].state == "to do"
@@ -275,8 +278,8 @@ def test_a_result_of_other_data_is_none_of_this(study: ReproduceOptions, tmp_pat
     study.vectors = None  # as in a list of what there is
     assert job.state == "finished"
     study.vectors = str(tmp_path / "other.vec")
-    replace(result, data={}).save(Path(study.results))  # of before digests were kept
-    assert job.state == "finished"
+    replace(result, data={}).save(Path(study.results))  # nobody knows of what
+    assert job.state == "changed"
 
 
 def test_a_process_that_is_killed_says_so(tmp_path: Path) -> None:
@@ -324,3 +327,71 @@ def test_a_captioner_is_scored_on_both_splits_and_its_first_captions_are_kept(
     captions.write_text(json.dumps([{"image_id": one["image"], "caption": one["caption"]} for one in shown]))
     study.images = str(tmp_path / "pictures")
     assert [one["image"] for one in row_job.first_captions(captions, study)] == [kept]
+
+
+def test_only_one_process_works_on_a_folder(tmp_path: Path) -> None:
+    entered = threading.Event()
+
+    def other() -> None:
+        with alone(tmp_path / "row"):
+            entered.set()
+
+    with alone(tmp_path / "row"):
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert not entered.wait(0.2)
+    thread.join()
+    assert entered.is_set()
+
+
+def test_a_process_gets_its_threads_and_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: dict = {}
+    monkeypatch.setattr(subprocess, "Popen", lambda arguments, **how: started.update(how))
+    start(["--version"], tmp_path, 3, 7)
+    assert started["env"]["OMP_NUM_THREADS"] == "3" and started["pass_fds"] == (7,) and started["start_new_session"]
+
+
+def test_options_that_are_off_are_not_typed() -> None:
+    assert flags({"bf16": True, "no_test": False, "vectors": None, "lr": 0.1}) == ["--bf16", "--lr", "0.1"]
+
+
+def test_a_commit_is_dirty_if_code_or_configs_have_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "__file__", str(tmp_path / "ecoc/experiments/record.py"))
+    assert record.commit() == "unknown"
+    files = [tmp_path / name for name in ("ecoc/code.py", "configs/row.yaml", "results/row.json")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text("one")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
+        subprocess.run([*git, *command], check=True)
+    clean = record.commit()
+    assert re.fullmatch("[0-9a-f]{12}", clean)
+    files[2].write_text("two")  # results are what comes out
+    assert record.commit() == clean
+    for file in files[:2]:
+        file.write_text("two")
+        assert record.commit() == f"{clean}-dirty"
+        file.write_text("one")
+
+
+@pytest.mark.usefixtures("here")
+def test_the_making_of_a_code_is_counted_apart(study: ReproduceOptions) -> None:
+    study.rows, study.keep = "Code", True
+    (job,) = runner.jobs(study)
+    job.run()
+    first, *_, last = read_log(job.folder / "run")
+    cost = read(study)["Code"].cost
+    assert first["event"] == "start" and cost["preparation_cpu_seconds"] == first["cpu_seconds"] != last["cpu_seconds"]
+
+
+@pytest.mark.usefixtures("here")
+def test_a_tuning_is_forgotten_with_the_run(study: ReproduceOptions, tmp_path: Path) -> None:
+    """Its result has it; where a row is run anew, by other code maybe, it is tuned anew."""
+    with_two_rates(tmp_path)
+    study.rows = "Code"
+    (job,) = runner.jobs(study)
+    job.run()
+    assert len(read(study)["Code"].tuning) == 2 and job.tuner.known_tuning() and not job.tuner.folder.exists()
+    anew = replace(job, settings=replace(study, results=str(tmp_path / "anew")))
+    assert not anew.tuner.known_tuning()

@@ -1,5 +1,6 @@
 """Running rows: equal conditions, nothing twice, and nothing lost when killed."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -7,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,8 @@ def test_the_command_trains_the_same_and_a_finished_row_is_not_run_again(
     study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study.rows = "Code"
-    runner.jobs(study)[0].run()
+    (job,) = runner.jobs(study)
+    job.run()
     result = read(study)["Code"]
     arguments = result.command.split()[1:]
     arguments[arguments.index("DATA")] = str(tmp_path)
@@ -58,6 +60,7 @@ def test_the_command_trains_the_same_and_a_finished_row_is_not_run_again(
     again = [r["valid_perplexity"] for r in records if r["event"] == "epoch"]
     assert again == [record["valid_perplexity"] for record in result.curve]
     monkeypatch.setattr(runner.Job, "_start", lambda *_: pytest.fail("run again"))
+    job.run()  # as another runner does that had to wait for this one
     assert runner.reproduce(study, progress=False) == [] and read(study)["Code"] == result
     path = tmp_path / "configs/tiny/code.yaml"
     more = {"note": "another note", "paper": {"text": {"test": 6.0}}}  # no reason to run it again
@@ -66,8 +69,11 @@ def test_the_command_trains_the_same_and_a_finished_row_is_not_run_again(
     assert read(study)["Code"] == replace(result, note="another note", paper={"test": 6.0})
 
 
-def test_a_killed_runner_goes_on(study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its orphan is waited for, and the result is that of a runner never killed."""
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_runner_goes_on(
+    study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """What it started is stopped by an interrupt or waited for; the result is that of a runner never killed."""
     study.rows = "Code"
     whole = ReproduceOptions(**{**vars(study), "results": str(tmp_path / "whole"), "out": str(tmp_path / "whole-runs")})
     with monkeypatch.context() as patch:
@@ -84,8 +90,16 @@ def test_a_killed_runner_goes_on(study: ReproduceOptions, tmp_path: Path, monkey
     while not list(Path(study.out).rglob("run/config.json")) and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
+    process.send_signal(number)
     process.wait()
+    (lock,) = Path(study.out).rglob(".Code.small.seed1.lock")
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = False
+        except BlockingIOError:
+            held = True
+    assert held is (number == signal.SIGKILL) and not Path(study.results, "tiny").exists()
     assert runner.reproduce(study, progress=False) == []
     mine, other = read(study)["Code"], read(whole)["Code"]
     assert mine.test == other.test
@@ -109,7 +123,7 @@ def test_a_row_that_fails_is_told_and_the_others_go_on(
     listed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in listed] == ["to", "finished"] and listed[1].endswith("Code")
     assert main(["reproduce", "tiny", *given, "--rows", "Softmax"]) == 1
-    assert "0 of 1 rows run, 0 were there before. Next: ecoc report\n" in capsys.readouterr().out
+    assert capsys.readouterr().out.endswith("0 of 1 rows run, 0 were there before.\n")
     assert main(["reproduce", "tiny", *given, "--rows", "Code"]) == 0
     assert "0 of 1 rows run, 1 were there before. Next: ecoc report, or --results FOLDER" in capsys.readouterr().out
 
@@ -124,11 +138,19 @@ def test_a_row_that_fails_is_told_and_the_others_go_on(
         ({"data_dir": None}, "--data-dir is missing"),
         ({"data_dir": "nowhere"}, "--data-dir: nowhere is not there"),
         ({"vectors": "nowhere.vec"}, "--vectors: nowhere.vec is not there"),
+        ({"results": "text/train.txt"}, "File exists: 'text/train.txt'"),
     ],
 )
 def test_mistakes_are_said_before_anything_runs(study: ReproduceOptions, change: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises((ValueError, OSError), match=said):
         runner.reproduce(ReproduceOptions(**{**vars(study), **change}), progress=False)
+    assert not Path(study.out).exists()
+
+
+def test_every_seed_is_run_once(study: ReproduceOptions) -> None:
+    study.rows, study.seeds = "Code,Softmax,Code", 3
+    found = [(job.row.name, job.seed, job.options()["seed"]) for job in runner.jobs(study)]
+    assert found == [(row, seed, seed) for seed in (1, 2, 3) for row in ("Code", "Softmax")]
 
 
 def test_rows_that_need_vectors_say_so(tmp_path: Path) -> None:
@@ -185,7 +207,7 @@ def test_the_papers_rows_are_all_there() -> None:
     first = read_study("table1").rows[:10]
     assert [row.name for row in first] == [*paper.split(), "Uni-ECOC", "Embedding-ECOC"]
     assert all(set(row.paper) == {"ptb", "wikitext-2", "wikitext-103"} for row in first)
-    assert [bool(row.paper) for row in read_study("table2").rows] == [True] * 11 + [False] * 2  # ours are last
+    assert [bool(row.paper) for row in read_study("table2").rows] == [True] * 11 + [False]  # ours is last
 
 
 def test_results_are_read_again_and_damaged_ones_told(tmp_path: Path) -> None:
@@ -195,6 +217,10 @@ def test_results_are_read_again_and_damaged_ones_told(tmp_path: Path) -> None:
     result.path(tmp_path).write_text('{"study": "table1"')
     with pytest.raises(ValueError, match=r"Full-SM.small.seed1.json is no result, or damaged"):
         read_results(tmp_path)
+    for name, wrong in (("cost", 5), ("row", 5), ("test", []), ("seed", "one")):
+        result.path(tmp_path).write_text(json.dumps(asdict(result) | {name: wrong}))
+        with pytest.raises(ValueError, match=rf"Full-SM.small.seed1.json is no result, or damaged \(its {name} is no"):
+            read_results(tmp_path)
     with pytest.raises(ValueError, match="is no folder"):
         read_results(tmp_path / "nowhere")
 
