@@ -15,6 +15,9 @@ def conditions(group: Group, mark: str = "") -> str:
     least = min((epochs for row in group.rows for epochs in row.values("cost.epochs")), default=0.0)
     text = f"Perplexity normalised over all words, after {'at most ' * (least < most)}{most:.0f} epochs. {seeds(group)}"
     text += " CPU seconds are with validation and without the making of a code."
+    tuned = {run.tuned.rpartition(" on ")[2] for row in group.rows for run in row.results if run.tuned}
+    if elsewhere := sorted(tuned - {group.corpus}):
+        text += f" Learning rates are those that {listed(elsewhere)} chose."
     if group.budget != "paper" and any(row.first("paper.test") for row in group.rows):
         text += f"{mark} The paper's values do not compare: it trained until near convergence, here are fewer epochs."
     return text

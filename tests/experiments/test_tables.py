@@ -116,6 +116,12 @@ def test_a_row_that_was_not_run_has_its_reason():
     assert column(run, "row") == ["NCE"] and not run.notes
 
 
+def test_learning_rates_of_another_corpus_are_told():
+    rows = [language("Full-SM", 100.0, corpus="wikitext-2", tuned="Full-SM on ptb")]
+    assert "Learning rates are those that ptb chose." in table_of(*rows).caption
+    assert "Learning rates" not in table_of(replace(rows[0], tuned="Full-SM on wikitext-2")).caption
+
+
 def test_the_same_note_is_said_once():
     rows = [spans(name, 200.0) for name in ("Random-ECOC", "Uni-ECOC")]
     assert table_of(*rows).notes == ["Random-ECOC and Uni-ECOC: spans of codewords"]
