@@ -60,8 +60,9 @@ def reproduce(settings: ReproduceOptions, progress: bool = True) -> list[str]:
         except KeyboardInterrupt:
             stop.set()
         except Exception as error:  # the others go on
-            named = isinstance(error, OSError) and error.filename
-            reason = f"{error.filename}: {error.strerror}" if named else repr(error)
+            reason = repr(error)
+            if isinstance(error, OSError) and error.filename:
+                reason = f"{error.filename}: {error.strerror}"
             failed.append(f"{job.row.name} on {job.corpus}, seed {job.seed}, {job.doing}: {reason}")
         job.done, job.doing = job.work, ""
 
