@@ -1,6 +1,9 @@
 """What the commands for the paper's tables and figure do."""
 
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ecoc.options import ReportOptions, ReproduceOptions
@@ -16,7 +19,8 @@ def reproduce_command(options: ReproduceOptions) -> int:
         return 0
     asked = jobs(options)
     before = sum(job.finished for job in asked)
-    failed = reproduce(options)
+    with _other_ends_as_interrupts():
+        failed = reproduce(options)
     for line in failed:
         print(f"ecoc: failed: {line}", file=sys.stderr)
     done, folder = len(asked) - before - len(failed), options.results
@@ -37,3 +41,16 @@ def report_command(options: ReportOptions) -> int:
     if options.readme is not None:
         update_readme(Path(options.readme), results)
     return 0
+
+
+@contextmanager
+def _other_ends_as_interrupts() -> Iterator[None]:
+    """While the block runs, a kill or a terminal that closes is an interrupt, so that what was started stops too."""
+    numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) == signal.SIG_DFL]  # not nohup
+    for number in numbers:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)

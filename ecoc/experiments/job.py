@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -47,7 +48,8 @@ class Job:
     doing: str = ""
     lock: int = -1  # descriptor that its processes keep, even if the runner is killed
     part: str = ""  # of the job, if it has a folder of its own
-    processes: "list[subprocess.Popen[str]]" = field(default_factory=list)  # that were started and not interrupted
+    processes: "list[subprocess.Popen[str]]" = field(default_factory=list)  # that were started and not asked to stop
+    stop: threading.Event = field(default_factory=threading.Event)
 
     @property
     def folder(self) -> Path:
@@ -123,7 +125,7 @@ class Job:
     def run(self) -> None:
         """Do all that is still to do, and write the result."""
         self.doing = "waiting for another process on it"
-        with alone(self.folder) as self.lock:
+        with alone(self.folder, self.stop) as self.lock:
             if self.finished:
                 return
             if self.measured_only:
@@ -141,9 +143,10 @@ class Job:
 
     def interrupt(self) -> None:
         """Stop what it waits for, once; started again, the job goes on there."""
+        self.stop.set()
         while self.processes:
             if (process := self.processes.pop()).poll() is None:
-                process.send_signal(signal.SIGINT)
+                process.send_signal(signal.SIGTERM)  # not ignored in the background of a script, as SIGINT is
 
     @property
     def tuner(self) -> "Job":
@@ -164,7 +167,7 @@ class Job:
         if len(rates) == 1:
             return {rates[0]: 0.0}
         self.doing = f"waiting for the tuning of {tuner.row.name} on {tuner.corpus}"
-        with alone(tuner.folder) as tuner.lock:  # other rows may want the same
+        with alone(tuner.folder, self.stop) as tuner.lock:  # other rows may want the same
             found, asked = tuner.known_tuning(), tuner._asked(tuner.options() | {"epochs": 1})
             for rate in rates:
                 self.doing = f"learning rate {rate:g}"
@@ -178,7 +181,7 @@ class Job:
         """Delete its own tuning, which the result has now: rows that are run anew are tuned anew."""
         tuner = self.tuner
         if (tuner.row.name, tuner.corpus) == (self.row.name, self.corpus):
-            with alone(tuner.folder):
+            with alone(tuner.folder, self.stop):
                 shutil.rmtree(tuner.folder, ignore_errors=True)
 
     def known_tuning(self) -> dict[float, float]:
@@ -306,6 +309,9 @@ class Job:
         return self.processes[-1]
 
     def _check(self, process: "subprocess.Popen[str]") -> str:
+        code = process.wait()
+        if self.stop.is_set() and code != 0:
+            raise KeyboardInterrupt
         return output_of(process, self.folder, f"{self.row.name} on {self.corpus}, seed {self.seed}, {self.doing}")
 
     def _filled(self, value: Any) -> Any:

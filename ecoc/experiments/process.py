@@ -5,9 +5,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+import ecoc
+
+# Children run the code that runs here, whatever lies in the current folder, where -m would look first.
+_MAIN = "import sys; sys.path[0] = sys.argv.pop(1); from ecoc.cli import main; sys.exit(main())"
 
 
 class Failed(Exception):  # noqa: N818 (what a row did, not a mistake here)
@@ -27,13 +33,13 @@ def start(arguments: Sequence[str], folder: Path, threads: int, lock: int) -> "s
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "output.txt").open("w") as output, (folder / "errors.txt").open("w") as errors:
         return subprocess.Popen(
-            [sys.executable, "-m", "ecoc.cli", *arguments],
+            [sys.executable, "-c", _MAIN, str(Path(ecoc.__file__).parents[1]), *arguments],
             stdout=output,
             stderr=errors,
             env=os.environ | {"OMP_NUM_THREADS": str(threads)},
             text=True,
             pass_fds=(lock,),
-            start_new_session=True,  # an interrupt is the runner's, which passes it on once: a second one is harsher
+            start_new_session=True,  # an interrupt is the runner's, which asks once: a second one is harsher
         )
 
 
@@ -51,12 +57,22 @@ def output_of(process: "subprocess.Popen[str]", folder: Path, what: str) -> str:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[int]:
-    """Wait until no process, not even one that a killed runner left behind, works on this folder."""
+def alone(folder: Path, stop: threading.Event) -> Iterator[int]:
+    """Wait until no process, not even one that a killed runner left behind, works on this folder, or for the event."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder.with_name(f".{folder.name}.lock"), os.O_CREAT | os.O_RDWR)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        while not _locked(descriptor):
+            if stop.wait(0.1):
+                raise KeyboardInterrupt
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

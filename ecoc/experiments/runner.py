@@ -74,6 +74,7 @@ def reproduce(settings: ReproduceOptions, progress: bool = True) -> list[str]:
                 doing = "; ".join(f"{job.row.name}: {job.doing}" for job in todo if job.doing)
                 bar.update(task, completed=sum(job.done for job in todo), doing=doing)
                 time.sleep(0.5)
+            bar.update(task, completed=sum(job.work for job in todo), doing="")
         except KeyboardInterrupt:
             stop.set()
             for future in running:
@@ -100,7 +101,8 @@ def _check_data(settings: ReproduceOptions, todo: Sequence[Job]) -> None:
     lacking = dict.fromkeys(job.row.name for job in todo if job.row.needs_vectors)
     if lacking and settings.vectors is None:
         raise ValueError(
-            f"{', '.join(lacking)} need outside word vectors: give --vectors FILE (GloVe or word2vec), or choose --rows"
+            f"--vectors FILE (outside word vectors, GloVe or word2vec) is missing for {', '.join(lacking)}: "
+            "give it, or choose other --rows"
         )
     trained = [job for job in todo if job.study.command == "train"]
     for corpus in sorted({corpus for job in trained for corpus in job.corpora_to_read}):

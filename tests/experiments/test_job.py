@@ -14,6 +14,7 @@ import pytest
 import torch
 import yaml
 
+from ecoc import __version__
 from ecoc.experiments import job as row_job
 from ecoc.experiments import record, runner
 from ecoc.experiments.process import Failed, alone, output_of, start
@@ -330,18 +331,42 @@ def test_a_captioner_is_scored_on_both_splits_and_its_first_captions_are_kept(
 
 
 def test_only_one_process_works_on_a_folder(tmp_path: Path) -> None:
-    entered = threading.Event()
+    entered, stop = threading.Event(), threading.Event()
 
     def other() -> None:
-        with alone(tmp_path / "row"):
+        with alone(tmp_path / "row", stop):
             entered.set()
 
-    with alone(tmp_path / "row"):
+    with alone(tmp_path / "row", stop):
         thread = threading.Thread(target=other)
         thread.start()
         assert not entered.wait(0.2)
     thread.join()
     assert entered.is_set()
+
+
+def test_what_waits_for_another_process_can_be_stopped(tmp_path: Path) -> None:
+    stop, other = threading.Event(), threading.Event()
+    other.set()
+    with alone(tmp_path / "row", stop), pytest.raises(KeyboardInterrupt), alone(tmp_path / "row", other):
+        pass
+
+
+@pytest.mark.parametrize("ends", ["os._exit(130)", "os._exit(1)", "os.kill(os.getpid(), 15)"])
+def test_whatever_ends_after_an_interrupt_was_interrupted(study: ReproduceOptions, ends: str) -> None:
+    job = runner.jobs(study)[0]
+    job.interrupt()
+    with pytest.raises(KeyboardInterrupt):
+        job._check(subprocess.Popen([sys.executable, "-c", f"import os; {ends}"], text=True))
+
+
+def test_a_process_runs_the_code_that_started_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ecoc").mkdir()
+    (tmp_path / "ecoc/__init__.py").write_text("raise SystemExit('another ecoc')")
+    monkeypatch.chdir(tmp_path)
+    with alone(tmp_path / "row", threading.Event()) as lock:
+        process = start(["--version"], tmp_path / "row", 1, lock)
+        assert output_of(process, tmp_path / "row", "version") == f"ecoc {__version__}\n"
 
 
 def test_a_process_gets_its_threads_and_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

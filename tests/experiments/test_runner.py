@@ -69,7 +69,7 @@ def test_the_command_trains_the_same_and_a_finished_row_is_not_run_again(
     assert read(study)["Code"] == replace(result, note="another note", paper={"test": 6.0})
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_killed_runner_goes_on(
     study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
@@ -80,10 +80,10 @@ def test_a_killed_runner_goes_on(
         patch.setattr(runner.Job, "_start", lambda job, arguments: Here(job, arguments))
         runner.jobs(whole)[0].run()
     code = (
-        "import sys; from pathlib import Path; from ecoc.experiments import rows, runner\n"
-        "from ecoc.options import ReproduceOptions\n"
+        "import sys; from pathlib import Path; from ecoc.commands.experiments import reproduce_command\n"
+        "from ecoc.experiments import rows; from ecoc.options import ReproduceOptions\n"
         f"rows.configs = lambda: Path({str(tmp_path / 'configs')!r})\n"
-        f"runner.reproduce(ReproduceOptions(**{vars(study)!r}), progress=False)\n"
+        f"reproduce_command(ReproduceOptions(**{vars(study)!r}))\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)})
     deadline = time.monotonic() + 120
@@ -154,7 +154,7 @@ def test_every_seed_is_run_once(study: ReproduceOptions) -> None:
 
 
 def test_rows_that_need_vectors_say_so(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="Code-ECOC need outside word vectors"):
+    with pytest.raises(ValueError, match=r"--vectors FILE .* is missing for .*Code-ECOC"):
         runner.reproduce(ReproduceOptions("table1", rows="Code-ECOC", data_dir=".", results=str(tmp_path)))
     with pytest.raises(ValueError, match="needs --captions and --features"):
         runner.reproduce(ReproduceOptions("table2", results=str(tmp_path)))
