@@ -204,9 +204,11 @@ class Job:
 
     def _remembered(self, name: str, asked: dict[str, Any]) -> dict[str, Any]:
         """What an earlier process left in this file of its folder; nothing if it was asked for something else."""
-        path = self.folder / name
-        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-        return found if all(found.get(key) == value for key, value in asked.items()) else {}
+        try:
+            found = json.loads((self.folder / name).read_text())
+        except (FileNotFoundError, ValueError):  # a damaged one is worth as much as none
+            return {}
+        return found if isinstance(found, dict) and all(found.get(key) == value for key, value in asked.items()) else {}
 
     def _remember(self, name: str, values: dict[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

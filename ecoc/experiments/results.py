@@ -6,9 +6,10 @@ would wait for has the measured seconds of an epoch instead.
 """
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from ecoc.training.checkpoint import written_whole
 
@@ -77,6 +78,17 @@ class Result:
             temporary.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
 
+_INSIDE = {  # what tables and figures take from values of any kind
+    "valid.perplexity": dict[str, float],
+    "test.perplexity": dict[str, float],
+    "test.perplexity_by_band": dict[str, dict[str, float]],
+    "extra.flips": list[float],
+    "extra.accuracy": list[float],
+    "extra.recovered": list[float],
+    "extra.captions": list[dict[str, Any]],
+}
+
+
 def read_results(results: Path) -> list[Result]:
     """All results below a folder, in the order of their files."""
     if not results.is_dir():
@@ -89,9 +101,27 @@ def read_result(path: Path) -> Result:
     try:
         result = Result(**json.loads(path.read_text(encoding="utf-8")))
         for name, hint in get_type_hints(Result).items():
-            kind = get_origin(hint) or hint
-            if not isinstance(getattr(result, name), kind):
-                raise TypeError(f"its {name} is no {kind.__name__}")
+            _check(getattr(result, name), hint, name)
+        for name, hint in _INSIDE.items():
+            group, _, key = name.partition(".")
+            if key in (values := getattr(result, group)):
+                _check(values[key], hint, name)
+        for record in result.curve:
+            _check(record.get("cpu_seconds"), float, "curve's cpu_seconds")
+            _check(record.get("valid_perplexity"), dict[str, float], "curve's valid_perplexity")
         return result
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path} is no result, or damaged ({error}): delete it and run the row again") from error
+
+
+def _check(value: Any, hint: Any, name: str) -> None:
+    """Raise TypeError if the value, or one in it, is not of this type; a number must be finite."""
+    kind, inner = get_origin(hint) or hint, get_args(hint)
+    if kind is Any:
+        return
+    if kind is float and isinstance(value, int):
+        kind = int
+    if not isinstance(value, kind) or isinstance(value, bool) or (kind is float and not math.isfinite(value)):
+        raise TypeError(f"its {name} is no {kind.__name__}")
+    for one in value.values() if kind is dict else value if kind is list else ():
+        _check(one, inner[-1], name)

@@ -5,12 +5,12 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ecoc.data.sources import find_source
+from ecoc.data import open_captions, open_corpus
 from ecoc.experiments.job import Job
 from ecoc.experiments.process import Failed, data_dir_of
 from ecoc.experiments.rows import read_study
@@ -42,7 +42,7 @@ def reproduce(settings: ReproduceOptions, progress: bool = True) -> list[str]:
         else:
             todo.append(job)
     todo.sort(key=lambda job: bool(job.row.tuned_as))  # last, as one that waits for another's tuning does nothing else
-    _check_data(settings, todo)
+    _check_data(settings, todo, progress)
     failed: list[str] = []
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[doing]}"))
     bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), disable=not progress)
@@ -88,7 +88,7 @@ def reproduce(settings: ReproduceOptions, progress: bool = True) -> list[str]:
     return failed
 
 
-def _check_data(settings: ReproduceOptions, todo: Sequence[Job]) -> None:
+def _check_data(settings: ReproduceOptions, todo: Sequence[Job], progress: bool) -> None:
     """What the rows need is there: a mistake is an error now, not after hours."""
     for name in ("data_dir", "vectors", "captions", "features", "projection", "images"):
         if (path := getattr(settings, name)) is not None and not Path(path).exists():
@@ -105,8 +105,11 @@ def _check_data(settings: ReproduceOptions, todo: Sequence[Job]) -> None:
             "give it, or choose other --rows"
         )
     trained = [job for job in todo if job.study.command == "train"]
-    for corpus in sorted({corpus for job in trained for corpus in job.corpora_to_read}):
-        find_source(corpus, data_dir_of(settings.data_dir, corpus))
+    with TemporaryDirectory() as cache:
+        for corpus in sorted({corpus for job in trained for corpus in job.corpora_to_read}):
+            open_corpus(corpus, cache=cache, data_dir=data_dir_of(settings.data_dir, corpus), progress=progress)
+    if len(trained) < len(todo):
+        open_captions(str(settings.captions), str(settings.features), progress=progress)
     for folder in (settings.results, settings.out) if todo else ():
         Path(folder).mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=folder).close()

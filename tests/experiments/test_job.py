@@ -15,6 +15,7 @@ import torch
 import yaml
 
 from ecoc import __version__
+from ecoc.data import open_captions
 from ecoc.experiments import job as row_job
 from ecoc.experiments import record, runner
 from ecoc.experiments.process import Failed, alone, output_of, start
@@ -45,8 +46,9 @@ def test_tuning_goes_on_where_it_was(study: ReproduceOptions, tmp_path: Path, mo
     monkeypatch.setattr(row_job.shutil, "rmtree", lambda *_, **__: None)
     assert job._tune() == {1e-05: 1.5, 0.02: 2.5} and started == [(0.02, 1)]
     known["options"]["hidden"] = 17  # of another model
-    (folder / "tuning.json").write_text(json.dumps(known))
-    assert job._tune() == {1e-05: 2.5, 0.02: 2.5}
+    for text in (json.dumps(known), "{bad", "[]"):
+        (folder / "tuning.json").write_text(text)
+        assert job._tune() == {1e-05: 2.5, 0.02: 2.5}
 
 
 @pytest.mark.usefixtures("here")
@@ -320,7 +322,10 @@ def test_a_captioner_is_scored_on_both_splits_and_its_first_captions_are_kept(
         result.valid["perplexity"]["normalised"], rel=1e-4
     )
     shown = result.extra["captions"]
-    assert 0 < len(shown) <= 10 and all(one["references"] for one in shown)
+    images = open_captions(given["captions"], given["features"], min_count=2).split("test")
+    said = {image.id: [" ".join(words) for words in image.captions] for image in images}
+    assert [one["image"] for one in shown] == [*said][:10]
+    assert all(one["references"] == said[one["image"]] for one in shown)
     kept = shown[-1]["image"]
     (tmp_path / "pictures").mkdir()
     (tmp_path / f"pictures/{kept}.png").touch()

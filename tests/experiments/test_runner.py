@@ -39,9 +39,12 @@ def test_every_row_is_tuned_trained_and_recorded(study: ReproduceOptions, tmp_pa
         assert result.options["lr"] == 0.02 and "--lr 0.02" in result.command and result.seed == 1
         assert len(result.curve) == 2 and result.cost["epochs"] == 2 and result.cost["cpu_seconds"] > 0
         assert result.test["perplexity"]["normalised"] > 1 and result.valid["tokens"] != result.test["tokens"]
+        last = result.curve[-1]["valid_perplexity"]["normalised"]
+        assert result.valid["perplexity"]["normalised"] == pytest.approx(last, rel=1e-4)
         assert result.cost["peak_memory_bytes"] > 1e6 and result.versions["torch"] and result.commit
     assert found["Softmax"].paper == {"test": 5.0} and found["Code"].note == "a note"
-    assert found["Code"].sizes["decoder_parameters"] == 24 * 17
+    sizes = found["Code"].sizes
+    assert sizes["decoder_parameters"] == 24 * 17 and sizes["bytes"] > 4 * sizes["parameters"]  # the code is not free
     assert not list(Path(study.out).rglob("best.safetensors"))
 
 
@@ -173,6 +176,18 @@ def test_a_text_that_is_missing_is_said_before_anything_runs(tmp_path: Path) -> 
         (tmp_path / f"wikitext-2/wiki.{split}.tokens").write_text("a text\n")
     with pytest.raises(ValueError, match=r"ptb: .* ptb\.train\.txt"):
         runner.reproduce(replace(settings, corpora="wikitext-2"))
+    with pytest.raises(ValueError, match="wikitext-2: not the published files"):
+        runner.reproduce(replace(settings, corpora="wikitext-2", results=str(tuned)))
+
+
+def test_captions_that_are_none_are_told_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "captions.json").write_text("{")
+    given = [f"--{name}={tmp_path / 'captions.json'}" for name in ("captions", "features", "projection")]
+    arguments = ["reproduce", "table2", "--rows", "Full-SM", *given, "--results", str(tmp_path), "--out", str(tmp_path)]
+    assert main(arguments) == 2
+    assert "captions.json" in capsys.readouterr().err and not list(tmp_path.glob("table2"))
 
 
 def test_rows_keep_to_their_corpora(study: ReproduceOptions, tmp_path: Path) -> None:
@@ -217,12 +232,39 @@ def test_results_are_read_again_and_damaged_ones_told(tmp_path: Path) -> None:
     result.path(tmp_path).write_text('{"study": "table1"')
     with pytest.raises(ValueError, match=r"Full-SM.small.seed1.json is no result, or damaged"):
         read_results(tmp_path)
-    for name, wrong in (("cost", 5), ("row", 5), ("test", []), ("seed", "one")):
-        result.path(tmp_path).write_text(json.dumps(asdict(result) | {name: wrong}))
-        with pytest.raises(ValueError, match=rf"Full-SM.small.seed1.json is no result, or damaged \(its {name} is no"):
-            read_results(tmp_path)
     with pytest.raises(ValueError, match="is no folder"):
         read_results(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("row", 5),
+        ("seed", "one"),
+        ("seed", True),
+        ("cost", 5),
+        ("cost", {"threads": "one"}),
+        ("tuning", {"0.1": "low"}),
+        ("test", []),
+        ("test", {"perplexity": 5}),
+        ("test", {"perplexity": {"normalised": float("nan")}}),
+        ("test", {"perplexity_by_band": [1]}),
+        ("test", {"perplexity_by_band": {"1-100": 5}}),
+        ("valid", {"perplexity": {"normalised": "low"}}),
+        ("curve", [1, 2]),
+        ("curve", [{}]),
+        ("curve", [{"cpu_seconds": 1, "valid_perplexity": 5}]),
+        ("extra", {"flips": 5}),
+        ("extra", {"accuracy": ["all"]}),
+        ("extra", {"captions": [1]}),
+    ],
+)
+def test_a_result_says_which_of_its_values_is_damaged(tmp_path: Path, name: str, wrong: object) -> None:
+    result = Result("table1", "Full-SM", "ptb", 1, "small")
+    result.save(tmp_path)
+    result.path(tmp_path).write_text(json.dumps(asdict(result) | {name: wrong}))
+    with pytest.raises(ValueError, match=rf"Full-SM.small.seed1.json is no result, or damaged \(its {name}\S* .*is no"):
+        read_results(tmp_path)
 
 
 @pytest.mark.parametrize("name", studies())
