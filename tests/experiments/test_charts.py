@@ -49,6 +49,14 @@ def test_the_curves_say_when_others_reach_the_full_softmax():
     assert "others get there after a share of these: SS-ECOC (100%)." in captioners.caption
 
 
+def test_a_diverged_full_softmax_is_not_drawn_and_hides_no_other():
+    rows = [language("Full-SM", 2e6), language("Mine-ECOC", 100.0), language("Uni-ECOC", 160.0)]
+    cost, curves = charts_of(*rows, language("Random-ECOC", 2000.0))
+    assert [line.name for line in cost.lines] == ["Mine-ECOC"]
+    assert "Not drawn, above 150: Full-SM (2,000,000.00), " in cost.caption and "Full-SM is beaten" not in cost.caption
+    assert {line.name for line in curves.lines} == {"Mine-ECOC", "Uni-ECOC"} and "gets to" not in curves.caption
+
+
 def test_at_most_eight_curves_have_colours_and_the_full_softmax_is_one():
     rows = [language("Full-SM", 500.0), *(language(f"Mine-{i}", 100.0 + i) for i in range(12))]
     looks = {line.name: line.look for line in charts_of(*rows)[1].lines}
