@@ -150,10 +150,10 @@ class Job:
 
     @property
     def tuner(self) -> "Job":
-        """Whose learning rate it takes: its own, or that of another row or on another corpus."""
+        """Whose learning rate it takes: that of the first seed, or of another row or on another corpus."""
         (row,) = self.study.chosen(self.row.tuned_as or self.row.name)
         corpus = self.study.tuned_on.get(self.settings.budget, {}).get(self.corpus, self.corpus)
-        return replace(self, row=row, corpus=corpus, part=".tuning")
+        return replace(self, row=row, corpus=corpus, seed=1, part=".tuning")
 
     @property
     def corpora_to_read(self) -> set[str]:
@@ -180,7 +180,7 @@ class Job:
     def _forget_tuning(self) -> None:
         """Delete its own tuning, which the result has now: rows that are run anew are tuned anew."""
         tuner = self.tuner
-        if (tuner.row.name, tuner.corpus) == (self.row.name, self.corpus):
+        if (tuner.row.name, tuner.corpus, tuner.seed) == (self.row.name, self.corpus, self.seed):
             with alone(tuner.folder, self.stop):
                 shutil.rmtree(tuner.folder, ignore_errors=True)
 

@@ -19,7 +19,7 @@ class ReproduceOptions:
         budget: small is what 2 cores finish in an evening or two; paper is 40 epochs.
         rows: Names of rows, joined by commas; all by default.
         corpora: Names of corpora, joined by commas; all of the budget by default.
-        seeds: Run every row with this many seeds, from 1 on.
+        seeds: Run every row with this many seeds, from 1 on; all take the learning rate that the first one chose.
         data_dir: Folder with the folders ptb and wikitext-2, or the one that has the files.
         vectors: Outside word vectors (GloVe or word2vec), for the rows that use some.
         captions: Captions of table2, JSON in Karpathy's layout.

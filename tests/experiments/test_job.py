@@ -84,6 +84,22 @@ def test_rows_with_the_same_first_epoch_are_tuned_once(
 
 
 @pytest.mark.usefixtures("here")
+def test_further_seeds_take_the_learning_rate_of_the_first(
+    study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_two_rates(tmp_path)
+    study.rows, study.seeds = "Softmax", 2
+    first, second = runner.jobs(study)
+    second.run()
+    monkeypatch.setattr(runner.Job, "_try_rate", lambda *_: pytest.fail("tuned again"))
+    first.run()  # though it was not the one that tuned
+    one, other = read_results(Path(study.results))
+    assert (one.seed, other.seed) == (1, 2) and one.tuning == other.tuning and "--seed 2" in other.command
+    assert one.curve[0]["valid_perplexity"] != other.curve[0]["valid_perplexity"]
+    assert first.done == second.done == first.work and not first.tuner.folder.exists()
+
+
+@pytest.mark.usefixtures("here")
 def test_a_corpus_can_take_the_learning_rates_of_another(
     study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

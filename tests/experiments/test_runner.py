@@ -278,7 +278,7 @@ def test_rows_that_share_a_tuning_differ_only_in_what_the_first_epoch_does_not_d
             assert Schedule(epochs=1)(0) == 0.0 and "schedule" not in study.options
 
 
-@pytest.mark.parametrize("result", RESULTS, ids=lambda one: f"{one.study}/{one.corpus}/{one.row}")
+@pytest.mark.parametrize("result", RESULTS, ids=lambda one: f"{one.study}/{one.corpus}/{one.row}/{one.seed}")
 def test_results_here_are_of_the_configs_here(result: Result) -> None:
     settings = ReproduceOptions(result.study, result.budget, result.row, result.corpus, result.seed)
     settings.results = str(ROOT / "results")
