@@ -10,12 +10,16 @@ _FORMS = {"mixture": "x{}", "predictor_layers": "{} layers"}  # of what makes a 
 _DIVERGED = 1e6  # perplexity: worse than guessing among the words of any corpus here
 # times the perplexity of the full softmax, or the lowest: rows beyond would press all others together
 _SPAN, _NEAR = 3, 1.5  # of curves, which start high, and of points
+_AXES = (  # of points: what is on the axis, its path and unit, how a row with less of it is called
+    ("CPU seconds", "cost.cpu_seconds", 1.0, "cheaper"),
+    ("MB on disk", "sizes.bytes", 1e-6, "smaller"),
+)
 
 
 def charts(group: Group, full: Runs | None) -> list[Chart]:
     """The charts of a group that have something to show; `full` as for its table."""
     if group.study == "table1":
-        found = [_cost(group), _curves(group)]
+        found = [_points(group, *axis) for axis in _AXES] + [_curves(group)]
     elif group.study == "table2":
         found = [_curves(group)]
     elif group.study == "figure2":
@@ -28,9 +32,9 @@ def charts(group: Group, full: Runs | None) -> list[Chart]:
     return [chart for chart in found if chart.lines]
 
 
-def _cost(group: Group) -> Chart:
+def _points(group: Group, what: str, path: str, unit: float, less: str) -> Chart:
     """A point a row; its caption names the rows that no other beats, and the codes that another does."""
-    found = {row.name: (row.mean("cost.cpu_seconds") or 0.0, row.mean(TEST) or math.inf) for row in group.rows}
+    found = {row.name: (unit * (row.mean(path) or 0.0), row.mean(TEST) or math.inf) for row in group.rows}
     limit = _limit({name: y for name, (_, y) in found.items()}, _NEAR)
     points = {name: (x, y) for name, (x, y) in found.items() if x and y <= limit and y < math.inf}
     coded = {row.name for row in group.rows if row.coded}
@@ -42,13 +46,13 @@ def _cost(group: Group) -> Chart:
         return [other for other, (a, b) in points.items() if a < x and b < y]
 
     front, lost = ([name for name in points if bool(beaten_by(name)) is is_beaten] for is_beaten in (False, True))
-    caption = f"Down and left is better. No row is both cheaper and better than {listed(front)}."
+    caption = f"Down and left is better. No row is both {less} and better than {listed(front)}."
     if FULL in lost:
         caption += f" {FULL} is beaten in both by {listed(beaten_by(FULL))}."
     if codes := [name for name in lost if name in coded]:
         caption += f" Error-correcting codes that another row beats in both: {listed(codes)}."
     caption += _undrawn({name: y for name, (_, y) in found.items() if limit < y < math.inf}, limit)
-    return Chart("Perplexity and cost of training", lines, "CPU seconds", "test perplexity", caption)
+    return Chart(f"Perplexity and {what}", lines, what, "test perplexity", caption)
 
 
 def _curves(group: Group) -> Chart:

@@ -36,30 +36,40 @@ def test_the_cost_chart_names_who_is_beaten():
     assert "beats" not in charts_of(rows[2], language("Uni-ECOC", 99.0, seconds=1200))[0].caption  # as good in one
 
 
+def test_the_size_chart_has_all_that_is_on_disk():
+    rows = [language("Full-SM", 100.0, decoder=4_000_000), language("Mine-ECOC", 105.0, decoder=200_000)]
+    chart = charts_of(*rows, language("Uni-ECOC", 106.0, decoder=300_000))[1]
+    assert (chart.x, chart.y) == ("MB on disk", "test perplexity")
+    points = {line.name: line.points[0] for line in chart.lines}
+    assert points["Full-SM"] == pytest.approx((40.0, 100.0)) and points["Mine-ECOC"] == pytest.approx((24.8, 105.0))
+    assert "No row is both smaller and better than Full-SM and Mine-ECOC." in chart.caption
+    assert "Error-correcting codes that another row beats in both: Uni-ECOC." in chart.caption
+
+
 def test_the_curves_say_when_others_reach_the_full_softmax():
     rows = [language("Full-SM", 100.0, seconds=3000), language("Mine-ECOC", 95.0, seconds=1500)]
-    caption = charts_of(*rows, language("Uni-ECOC", 200.0))[1].caption
+    caption = charts_of(*rows, language("Uni-ECOC", 200.0))[2].caption
     assert "Full-SM gets to 105.00 after 3,000 CPU seconds; others get there after a share of these: " in caption
     assert "Mine-ECOC (50%). Error-correcting codes that never do: Uni-ECOC." in caption
-    assert "no other row gets there." in charts_of(rows[0], language("Uni-ECOC", 200.0))[1].caption
+    assert "no other row gets there." in charts_of(rows[0], language("Uni-ECOC", 200.0))[2].caption
     worse = {"epoch": 5, "valid_perplexity": {"normalised": 120.0}, "cpu_seconds": 3750.0}
     overfitted = replace(rows[0], curve=[*rows[0].curve, worse])  # its best epoch is what others are held against
-    assert charts_of(overfitted, rows[1])[1].caption == charts_of(*rows)[1].caption
+    assert charts_of(overfitted, rows[1])[2].caption == charts_of(*rows)[2].caption
     (captioners,) = charts_of(captions("Full-SM", 0.6), captions("SS-ECOC", 0.5))
     assert "others get there after a share of these: SS-ECOC (100%)." in captioners.caption
 
 
 def test_a_diverged_full_softmax_is_not_drawn_and_hides_no_other():
     rows = [language("Full-SM", 2e6), language("Mine-ECOC", 100.0), language("Uni-ECOC", 160.0)]
-    cost, curves = charts_of(*rows, language("Random-ECOC", 2000.0))
-    assert [line.name for line in cost.lines] == ["Mine-ECOC"]
+    cost, size, curves = charts_of(*rows, language("Random-ECOC", 2000.0))
+    assert [line.name for line in cost.lines] == [line.name for line in size.lines] == ["Mine-ECOC"]
     assert "Not drawn, above 150: Full-SM (2,000,000.00), " in cost.caption and "Full-SM is beaten" not in cost.caption
     assert {line.name for line in curves.lines} == {"Mine-ECOC", "Uni-ECOC"} and "gets to" not in curves.caption
 
 
 def test_at_most_eight_curves_have_colours_and_the_full_softmax_is_one():
     rows = [language("Full-SM", 500.0), *(language(f"Mine-{i}", 100.0 + i) for i in range(12))]
-    looks = {line.name: line.look for line in charts_of(*rows)[1].lines}
+    looks = {line.name: line.look for line in charts_of(*rows)[2].lines}
     coloured = [name for name, look in looks.items() if look[0] != "quiet"]
     assert coloured == ["Full-SM", *(f"Mine-{i}" for i in range(7))] and looks["Full-SM"] == ("c1", "s")
     assert len({looks[name] for name in coloured}) == 8
@@ -129,7 +139,7 @@ def test_a_lines_key_stands_at_its_end():
 def test_drawings_are_xml_with_ids_of_their_own_and_the_pages_colours(whole):
     page = whole[0]
     drawings = re.findall("<svg.*?</svg>", page.text, re.S)
-    assert len(drawings) == 11
+    assert len(drawings) == 14
     for drawing in drawings:
         root = ElementTree.fromstring(drawing)
         ids = {one.get("id") for one in root.iter() if one.get("id")}

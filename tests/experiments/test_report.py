@@ -39,7 +39,7 @@ def test_the_page_has_all_studies_with_a_caption_under_each_figure(whole):
     assert [link[1:] for link in page.values("href") if link in {f"#{one}" for one in page.values("id")}][:7] == [
         *("table1", "bands", "table2", "figure2", "ablation", "flips", "made"),
     ]
-    assert len(page.texts("figure")) == len(page.texts("figcaption")) == 7 + 11 + 1 and all(page.texts("figcaption"))
+    assert len(page.texts("figure")) == len(page.texts("figcaption")) == 7 + 14 + 1 and all(page.texts("figcaption"))
     assert "NCE: not run: 54,321 CPU seconds an epoch" in page.texts("li")
     assert len(page.texts("table")) == 7 and len(page.texts("div", **{"class": "wide"})) == 7
     assert "<span>BLEU-1</span>" in page.text and "thead span { white-space: nowrap; }" in page.text

@@ -155,7 +155,7 @@ def test_budgets_and_corpora_are_kept_apart():
 def test_a_perplexity_beyond_reading_is_a_power_of_ten_and_not_drawn():
     rows = [language("Full-SM", 100.0), language("NCE", math.exp(700)), language("Uni-ECOC", math.nan)]
     assert column(table_of(*rows), "test") == ["100.00", "1.0e+304", ""]
-    cost, curves = charts_of(*rows)
+    cost, _, curves = charts_of(*rows)
     assert [line.name for line in cost.lines] == [line.name for line in curves.lines] == ["Full-SM"]
     assert "Not drawn, above 150: NCE (1.0e+304)." in cost.caption
     assert "Not drawn, above 315: NCE (1.1e+304)." in curves.caption
