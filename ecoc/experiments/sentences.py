@@ -25,9 +25,11 @@ def conditions(group: Group, mark: str = "") -> str:
 
 def seeds(group: Group) -> str:
     """Whether a small difference means something."""
-    if any(len(row.results) > 1 for row in group.rows):
-        return "± is the standard deviation over seeds: smaller differences may be chance."
-    return "One seed: small differences may be chance."
+    counts = {len(row.results) for row in group.rows if not row.skipped}
+    if counts <= {1}:
+        return "One seed: small differences may be chance."
+    single = "; rows without it have one seed" if 1 in counts else ""
+    return f"± is the standard deviation over seeds{single}: smaller differences may be chance."
 
 
 def against(group: Group, full: Runs | None, path: str, what: str, lower: bool = True, form: str = ",.2f") -> str:

@@ -52,7 +52,9 @@ def test_a_cell_has_the_mean_over_seeds_with_its_spread_and_the_best_of_a_column
     found = table_of(*full, *(language(name, 99.0, decoder=9) for name in "AB"), language("C", 90.0, decoder=10))
     assert {pair[0] for pair in bold(found) if pair[1] == "decoder parameters"} == {"A", "B"}
     assert not [pair for pair in bold(found) if "paper's" in pair[1]]  # of the paper's rows some may be missing here
-    assert "± is the standard deviation over seeds: smaller differences may be chance." in found.caption
+    text = "± is the standard deviation over seeds{}: smaller differences may be chance."
+    assert text.format("; rows without it have one seed") in found.caption
+    assert text.format("") in table_of(*full, skipped("NCE")).caption
 
 
 def test_seeds_that_chose_different_learning_rates_show_both():
