@@ -141,13 +141,18 @@ class Codebook:
         return self.decode_soft(bits.to(torch.float32) * 2 - 1)
 
     def decode_soft(self, logits: Tensor) -> Tensor:
-        """Token ids ``(...)`` most likely under independent bits with log odds `logits` ``(..., n)``."""
+        """Token ids ``(...)`` most likely under independent bits with log odds `logits` ``(..., n)``.
+
+        Infinite ones are taken for the largest whose sum is finite.
+        """
         self._check_width(logits)
         if not logits.is_floating_point() or logits.isnan().any():
             raise ValueError("logits must be floating-point log odds without NaN; for hard bits use decode")
         if self.spans is not None:
             return self.decode(logits > 0)
-        flat = logits.reshape(-1, self.bits)
+        flat = logits.reshape(-1, self.bits).to(torch.promote_types(logits.dtype, torch.float32))
+        limit = torch.finfo(flat.dtype).max / (4 * self.bits)
+        flat = flat.clamp(-limit, limit)
         if self.trellis is None:
             return nearest(self.packed, flat, self.rank).view(logits.shape[:-1])
         message = self.trellis.viterbi(flat)

@@ -114,6 +114,18 @@ def test_decoding_equals_a_plain_search(monkeypatch: pytest.MonkeyPatch) -> None
     assert torch.equal(book.decode_soft(logits), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", codes.KINDS)
+def test_bits_may_be_certain_and_odds_in_half_precision(kind: str, dtype: torch.dtype) -> None:
+    book = build(kind)
+    ids = torch.arange(V)
+    signs = book.encode(ids).to(dtype) * 2 - 1
+    for odds in (torch.inf, torch.finfo(dtype).max):
+        assert torch.equal(book.decode_soft(signs * odds), ids)
+    logits = torch.randn(300, book.bits).to(dtype)
+    assert torch.equal(book.decode_soft(logits), book.decode_soft(logits.double()))
+
+
 @pytest.mark.parametrize("kind", codes.KINDS)
 def test_files_go_round(kind: str, tmp_path: Path) -> None:
     book = build(kind)
