@@ -4,8 +4,6 @@
 >>> codebook.decode(codebook.encode(ids))
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -62,7 +60,7 @@ def build(
     counts: Tensor | None = None,
     vectors: Tensor | WordVectors | None = None,
     seed: int = 0,
-    **options: Any,
+    widths: str | None = None,
 ) -> Codebook:
     """Build a codebook.
 
@@ -76,17 +74,17 @@ def build(
         vectors: Word vectors ``(V, d)``, for ``semantic`` and ``span-embedding``. Words that a
             :class:`WordVectors` did not find get a random vector.
         seed: Seed of all random choices.
-        **options: For span codes ``widths``: ``frequency``, ``softmax``, ``linear`` or ``uniform``.
+        widths: Of spans: ``frequency``, ``softmax``, ``linear`` or ``uniform``.
     """
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r} is unknown: choose one of {', '.join(KINDS)}")
-    if options and not (kind.startswith("span-") and set(options) == {"widths"}):
-        raise ValueError(f"{', '.join(options)}: not an option of kind={kind!r} (span codes take widths)")
+    if widths is not None and not kind.startswith("span-"):
+        raise ValueError(f"widths={widths!r} is for span codes, not kind={kind!r}: leave it out")
     counts, matrix = _checked(vocab_size, bits, counts, vectors, seed)
     rank = frequency_rank(vocab_size, counts)
     if kind.startswith("span-"):
         order = kind.removeprefix("span-")
-        return span_codebook(order, bits, rank, counts=counts, vectors=matrix, seed=seed, **options)
+        return span_codebook(order, bits, rank, widths=widths, counts=counts, vectors=matrix, seed=seed)
     trellis = None
     if kind == "random":
         packed = random_codewords(vocab_size, bits, seed)

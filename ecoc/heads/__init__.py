@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 from torch import Tensor
@@ -69,4 +70,9 @@ def build(name: str, hidden_size: int, vocab_size: int, counts: Tensor | None = 
         if tree not in TREES:
             raise ValueError(f"tree={tree!r} is unknown: choose one of {', '.join(TREES)}")
         head = TREES[tree]
+    known = {one.name for one in signature(head).parameters.values() if one.kind is one.KEYWORD_ONLY}
+    if head is Hybrid:
+        known |= {one.name for one in signature(ECOC).parameters.values() if one.kind is one.KEYWORD_ONLY}
+    if unknown := [one for one in options if one not in known]:
+        raise ValueError(f"{', '.join(unknown)}: no option of head {name!r}, which takes {', '.join(sorted(known))}")
     return head(hidden_size, vocab_size, counts=counts, **options)

@@ -1,7 +1,5 @@
 r"""The error-correcting output code head of the paper."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -44,6 +42,7 @@ class ECOC(Head):
         mixture: Number K of factorial codes that are mixed (span objectives).
         layers: 1 for a linear map to the bits, 2 for H -> 2H -> n with GELU between.
         bias: Whether the map to the bits has a bias.
+        widths: Of the spans of a codebook built here: ``frequency``, ``softmax``, ``linear`` or ``uniform``.
 
     Latent variables: the bits, ``code`` of shape ``(..., n)``, bool.
 
@@ -69,7 +68,7 @@ class ECOC(Head):
         mixture: int = 1,
         layers: int = 1,
         bias: bool = True,
-        **code_options: Any,
+        widths: str | None = None,
     ) -> None:
         super().__init__(hidden_size, vocab_size)
         by_span = objective.startswith("span-")
@@ -78,9 +77,9 @@ class ECOC(Head):
         if not isinstance(codebook, Codebook):
             kind = codebook or _default_kind(by_span, counts, vectors)
             length = _default_bits(vocab_size, by_span) if bits is None else bits
-            codebook = codes.build(kind, vocab_size, length, counts, vectors, seed, **code_options)
-        elif bits not in (None, codebook.bits) or code_options or vectors is not None:
-            raise ValueError("codebook is built already: leave out bits, vectors and code options, or pass a kind")
+            codebook = codes.build(kind, vocab_size, length, counts, vectors, seed, widths)
+        elif bits not in (None, codebook.bits) or widths is not None or vectors is not None:
+            raise ValueError("codebook is built already: leave out bits, vectors and widths, or pass a kind")
         if codebook.vocab_size != vocab_size:
             raise ValueError(f"codebook is for {codebook.vocab_size} tokens, vocab_size is {vocab_size}: build another")
         self.codebook = codebook

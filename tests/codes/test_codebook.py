@@ -185,7 +185,10 @@ BAD_BUILDS = {
     "no vectors for spans": (lambda: build("span-embedding", vectors=None), "vectors is needed for embedding order"),
     "no counts": (lambda: build("span-unigram", counts=None), "counts is needed for unigram order"),
     "unknown widths": (lambda: build("span-unigram", widths="wide"), "widths='wide' is unknown: choose one of"),
-    "option of another kind": (lambda: build("random", widths="uniform"), "widths: not an option of kind='random'"),
+    "option of another kind": (
+        lambda: build("random", widths="uniform"),
+        "widths='uniform' is for span codes, not kind='random'",
+    ),
     "BCH length": (lambda: build("bch", bits=40), r"bits=40 is no BCH length: choose one of \[7, 15, 31, 63"),
     "Hadamard length": (lambda: build("hadamard", bits=33), "a power of two from 32"),
     "Hadamard too short": (lambda: build("hadamard", bits=16), "a power of two from 32"),

@@ -275,6 +275,12 @@ def test_a_tree_can_be_given_its_order(tree: str) -> None:
 BAD_HEADS = {
     "unknown head": (lambda: heads.build("maxout", H, V), "name='maxout' is no head: choose one of softmax"),
     "unknown tree": (lambda: heads.build("hierarchical", H, V, tree="oak"), "tree='oak' is unknown"),
+    "option of another head": (
+        lambda: heads.build("adaptive", H, V, vectors=word_vectors(), bits=9),
+        "vectors, bits: no option of head 'adaptive', which takes bias, cutoffs, div_value$",
+    ),
+    "option of none": (lambda: heads.build("hybrid", H, V, bit=9), "bit: no option of head 'hybrid', .* bits, .*freq"),
+    "widths without spans": (lambda: heads.build("ecoc", H, V, widths="uniform"), "widths='uniform' is for span codes"),
     "no vocabulary": (lambda: heads.build("softmax", H, 0), "hidden_size and vocab_size must be at least 1"),
     "counts of another size": (lambda: heads.build("softmax", H, V, counts=torch.ones(3)), "counts must be 23 numbers"),
     "unsorted cutoffs": (lambda: heads.build("adaptive", H, V, cutoffs=[9, 3]), "cutoffs must be increasing"),
