@@ -173,7 +173,7 @@ def _processes(world: int) -> Iterator[None]:
     if world == 1:
         yield
         return
-    init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    init_process_group("gloo")
     try:
         yield
     finally:
