@@ -82,10 +82,14 @@ class Hybrid(Head):
                 self.softmax.bias.copy_(torch.cat([first, rest.logsumexp(0, keepdim=True)]))
 
     def calibrate(self, hidden: Tensor, target: Tensor) -> None:
-        """Fit the two factors of objective ``bits`` on held-out hidden states; see :meth:`ECOC.calibrate`."""
-        place = self.place[target]
+        """Fit the two factors of objective ``bits`` on held-out hidden states; see :meth:`ECOC.calibrate`.
+
+        Those before frequent tokens say nothing of the code, and change nothing.
+        """
+        rows, place = self._rows(hidden), self.place[self._ids(hidden, target, None)]
         rare = place >= self.frequent
-        self.rest.calibrate(hidden[rare], place[rare] - self.frequent)
+        if rare.any():
+            self.rest.calibrate(rows[rare], place[rare] - self.frequent)
 
     def _log_softmax(self, hidden: Tensor) -> Tensor:
         return at_least_float32(self.softmax(hidden)).log_softmax(-1)
