@@ -18,7 +18,7 @@ class Proposal(nn.Module):
     log_weight: Tensor  # [N] sum over draws of exp(log_weight) f(token) estimates sum over V of q f
     certain: Tensor  # [M] tokens that are always among the draws
     others: Tensor  # [V - M]
-    cumulative: Tensor  # [V - M] float64
+    cumulative: Tensor  # [V - M] float64; on the CPU if the device has no such numbers
 
     def __init__(self, log_q: Tensor, samples: int) -> None:
         super().__init__()
@@ -44,9 +44,10 @@ class Proposal(nn.Module):
 
     def _apply(self, function: Callable[[Tensor], Tensor], recurse: bool = True) -> "Proposal":
         """Move with the head, but stay in float64: in half precision most of the slices would be empty."""
-        exact = self.cumulative
+        exact, self.cumulative = self.cumulative, self.cumulative.float()
         super()._apply(function, recurse)
-        self.cumulative = exact.to(self.cumulative.device)
+        device = self.cumulative.device
+        self.cumulative = exact if device.type == "mps" else exact.to(device)
         return self
 
     def forward(self) -> Tensor:
@@ -56,4 +57,4 @@ class Proposal(nn.Module):
         slices = torch.arange(self.drawn, dtype=torch.float64, device=self.cumulative.device)
         points = (slices + torch.rand_like(slices)) / self.drawn
         places = torch.searchsorted(self.cumulative, points).clamp(max=len(self.others) - 1)
-        return torch.cat([self.certain, self.others[places]])
+        return torch.cat([self.certain, self.others[places.to(self.others.device)]])

@@ -401,6 +401,20 @@ def test_half_precision_draws_from_the_same_distribution(name: str) -> None:
     assert torch.equal(proposal(), before) and proposal.cumulative.dtype == torch.float64
 
 
+def test_a_device_without_float64_gets_none() -> None:
+    """As Apple's: it refuses to be given any."""
+    head = heads.build("ecoc", H, 20_000, counts=zipf_counts(20_000), samples=300)
+    seen = []
+
+    def moved(tensor: torch.Tensor) -> torch.Tensor:
+        assert tensor.dtype != torch.float64
+        seen.append(tensor)
+        return tensor
+
+    head._apply(moved)
+    assert len(seen) > 8 and head.model.proposal.cumulative.dtype == torch.float64
+
+
 def test_shares_do_as_well_as_counts() -> None:
     counts = zipf_counts()
     by_count, by_share = (heads.build("ecoc", H, V, counts=c, bits=12) for c in (counts, counts / counts.sum()))
@@ -429,6 +443,14 @@ def test_hybrid_calibrates_its_code() -> None:
     with torch.inference_mode():
         head.calibrate(hidden, target)
     assert head.nll(hidden, target).mean() < before
+    fitted = head.rest.model.calibration.clone()
+    frequent = torch.full_like(target, int(head.order[0]))
+    head.calibrate(hidden, frequent)
+    assert torch.equal(head.rest.model.calibration, fitted)
+    head.calibrate(hidden.view(20, 10, -1), target.view(20, 10))
+    torch.testing.assert_close(head.rest.model.calibration, fitted)
+    with pytest.raises(ValueError, match="target has token id -100 outside the vocabulary"):
+        head.calibrate(hidden, target.new_full((200,), -100))
 
 
 def test_a_vocabulary_of_one_word_is_certain() -> None:
