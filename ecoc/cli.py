@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = None
         return 141
     except OSError as error:
-        return _mistake(f"{error.filename or 'the disk'}: {error.strerror or error}")
+        return _mistake(f"{error.filename or 'the disk'}: {error.strerror}" if error.strerror else str(error))
     except KeyboardInterrupt:
         print("ecoc: stopped", file=sys.stderr)
         return 130
