@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from ecoc.codes.bits import pack, packed_width, search_rows, unpack, unpack_signs, words
@@ -227,7 +227,8 @@ class Codebook:
             metadata["constraint"] = str(self.trellis.constraint)
         temporary = Path(f"{os.fspath(path)}.tmp{os.getpid()}")
         try:
-            save_file({name: t.cpu().contiguous() for name, t in tensors.items()}, temporary, metadata)
+            # by bytes, as save_file lets nobody but the owner read
+            temporary.write_bytes(save({name: t.cpu().contiguous() for name, t in tensors.items()}, metadata))
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)

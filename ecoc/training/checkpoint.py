@@ -25,7 +25,10 @@ def written_whole(path: Path) -> Iterator[Path]:
         raise ValueError(f"{path} is no file that could be replaced: give another name")
     temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
     try:
+        temporary.touch()
+        mode = temporary.stat().st_mode
         yield temporary
+        temporary.chmod(mode)  # safetensors lets nobody but the owner read
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
