@@ -84,12 +84,12 @@ BAD_LINES = {
     "missing corpus": (["train", "--corpus", "no/such/folder", "--out", "x"], "no/such/folder"),
     "no steps between saves": (["train", "--save-every", "0"], "--save-every must be at least 1"),
     "no epochs": (["train", "--epochs", "0"], "--epochs must be at least 1"),
-    "missing vectors": (["train", "--corpus", "{corpus}", "--out", "x", "--vectors", "none.vec"], "none.vec: no such"),
+    "missing vectors": (["train", "--corpus", "{corpus}", "--out", "x", "--vectors", "none.vec"], "ecoc: none.vec: no"),
     "useless vectors": (
         ["train", "--corpus", "{corpus}", "--out", "x", "--head", "softmax", "--vectors", "contexts"],
         "--vectors has no use here",
     ),
-    "too few bits": (["train", "--corpus", "{corpus}", "--out", "x", "--bits", "3"], "bits=3 cannot tell 32 tokens"),
+    "too few bits": (["train", "--corpus", "{corpus}", "--out", "x", "--bits", "3"], "--bits 3 cannot tell 32 words"),
     "latent policy on softmax": (
         ["train", "--corpus", "{corpus}", "--out", "x", "--head", "softmax", "--feeding", "curriculum"],
         "--feeding curriculum on --head softmax: it needs a head with latent variables (ecoc, hierarchical)",

@@ -92,7 +92,7 @@ class ModelOptions:
         straight_through: Feed hard samples with the gradient of relaxed ones (differentiable).
         by_token: Decode mixed codes to tokens instead of feeding the codes (curriculum).
         epochs: Passes over the training data.
-        max_seconds: Stop training after this time, even inside an epoch.
+        max_seconds: End training after this time, even inside an epoch. A run that has ended cannot be made longer.
         batch: Sequences in a batch.
         optimiser: adamw or sgd.
         lr: Highest learning rate; by default 0.004 for adamw, 20 for sgd.

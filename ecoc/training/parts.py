@@ -111,15 +111,17 @@ def prepare(options: ModelOptions, vocabulary: Vocabulary, ids: np.ndarray, prog
         raise ValueError(
             "--vectors has no use here: it needs a semantic code, --order embedding or --start-from-vectors"
         )
+    everyone = torch.arange(len(vocabulary))
+    covered = _rest_of_hybrid(options, counts) if options.head == "hybrid" else everyone
+    bits = options.bits or (40 if kind.startswith("span-") else 512)
+    if options.uses_code and bits < (needed := max(1, (len(covered) - 1).bit_length())):  # known before vectors are
+        raise ValueError(f"--bits {bits} cannot tell {len(covered)} words apart: use at least {needed}")
     vectors = None
     if needs_vectors:
         vectors = word_vectors(options.vectors or "contexts", vocabulary, ids, options.seed, progress)
     if options.start_from_vectors and vectors is not None:
         parts.vectors = codes.fill_missing(vectors, options.seed)
     if options.uses_code and ready is None:
-        everyone = torch.arange(len(vocabulary))
-        covered = _rest_of_hybrid(options, counts) if options.head == "hybrid" else everyone
-        bits = options.bits or (40 if kind.startswith("span-") else 512)
         with progress_bar(progress) as bar:
             bar.add_task(f"build a {kind} code", total=None)
             matrix = None if vectors is None else codes.fill_missing(vectors, options.seed)[covered]

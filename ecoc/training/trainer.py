@@ -72,21 +72,26 @@ class Trainer:
         """Train to the end."""
         self._clock = time.perf_counter(), time.process_time()
         with self.journal, _interrupts(self):
-            while self.position["epoch"] < self.options.epochs and not self._done():
+            while self.position["epoch"] < self.options.epochs and not self._why_to_end():
                 self._epoch()
             self._save()
             feeding, epochs = self.model.feeding, self.position["epoch"]
+            if epochs < self.options.epochs:
+                self.journal.note(f"ended in epoch {epochs} of {self.options.epochs}: {self._why_to_end()}")
             if feeding is not None and not any(feeding.schedule(epoch) for epoch in range(epochs)):
                 self.journal.note(
                     f"--feeding {feeding.name} has fed targets alone: training ended before --schedule "
                     f"{feeding.schedule.name} began; give it more time, or use --schedule constant"
                 )
 
-    def _done(self) -> bool:
-        out_of_time = self._elapsed() >= (self.options.max_seconds or math.inf)
+    def _why_to_end(self) -> str:
+        """Why training ends before its last epoch; nothing if it goes on."""
+        if self._elapsed() >= (self.options.max_seconds or math.inf):
+            return f"the {self.options.max_seconds:g} seconds of --max-seconds are over"
         best = min(range(len(self.valid_losses)), key=self.valid_losses.__getitem__, default=0)
-        out_of_patience = self.options.patience and len(self.valid_losses) - 1 - best >= self.options.patience
-        return bool(out_of_time or out_of_patience)
+        if self.options.patience and len(self.valid_losses) - 1 - best >= self.options.patience:
+            return f"validation was best in epoch {best + 1}, and --patience {self.options.patience} is over"
+        return ""
 
     def _epoch(self) -> None:
         self.model.train()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -182,12 +183,25 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
     assert log_of(one)[-1]["step"] >= 50
 
 
-def test_time_limit_and_patience_end_training(tmp_path: Path) -> None:
-    started = time.perf_counter()
-    run = trained(tmp_path / "time", epochs=100_000, max_seconds=2.0)
+def test_time_limit_and_patience_end_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus, started = write_corpus(tmp_path / "corpus"), time.perf_counter()
+    run = train(options(corpus, tmp_path / "time", epochs=100_000, max_seconds=2.0), progress=True)
     assert time.perf_counter() - started < 60 and (run / "best.safetensors").exists()
-    run = trained(tmp_path / "patience", epochs=50, patience=1, lr=5.0, clip=100.0, lr_schedule="constant")
-    assert len([r for r in log_of(run) if r["event"] == "epoch"]) < 50
+    said = " ".join(capsys.readouterr().err.split())
+    assert re.search(r"note: ended in epoch \d+ of 100000: the 2 seconds of --max-seconds are over", said)
+    diverging = {"epochs": 50, "patience": 1, "lr": 5.0, "clip": 100.0, "lr_schedule": "constant"}
+    run = train(options(corpus, tmp_path / "patience", **diverging), progress=True)
+    epochs = len([r for r in log_of(run) if r["event"] == "epoch"])
+    said = " ".join(capsys.readouterr().err.split())
+    assert epochs < 50 and f"ended in epoch {epochs} of 50: validation was best in epoch {epochs - 1}, and" in said
+
+
+def test_whoever_may_read_a_new_file_may_read_a_run(tmp_path: Path) -> None:
+    run = trained(tmp_path, epochs=1)
+    (tmp_path / "new").touch()
+    modes = {path.name: path.stat().st_mode for path in run.iterdir() if path.is_file()}
+    assert {"best.safetensors", "codebook.safetensors", "last.ckpt"} <= set(modes), modes
+    assert set(modes.values()) == {(tmp_path / "new").stat().st_mode}, modes
 
 
 def test_a_run_is_not_overwritten_unless_asked_for(tmp_path: Path) -> None:
@@ -204,7 +218,7 @@ def test_a_run_is_not_overwritten_unless_asked_for(tmp_path: Path) -> None:
         train(options(tmp_path / "corpus", tmp_path / "mine", overwrite=True), progress=False)
     assert (tmp_path / "mine" / "thesis.txt").exists()
     kept = (run / "best.safetensors").read_bytes()
-    with pytest.raises(ValueError, match="bits=3 cannot tell"):
+    with pytest.raises(ValueError, match="--bits 3 cannot tell"):
         trained(tmp_path, overwrite=True, bits=3)
     assert (run / "best.safetensors").read_bytes() == kept  # a mistake costs nothing
     (tmp_path / ".run.new").mkdir()  # as after a kill while the codebook is built
