@@ -67,6 +67,16 @@ def test_any_prompt_works(run: Path, text: str, capsys: pytest.CaptureFixture[st
         assert capsys.readouterr().out.strip()
 
 
+def test_unknown_words_are_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["suggest", str(run), "w1 xyzzy plugh w2 xyzzy"]) == 0
+    told = "ecoc: not in the vocabulary, read as <unk>: "
+    assert capsys.readouterr().err == f"{told}xyzzy, plugh\n"
+    assert main(["generate", str(run), "--prompt", " ".join(f"x{i}" for i in range(13)), "--tokens", "2"]) == 0
+    assert capsys.readouterr().err == f"{told}{', '.join(f'x{i}' for i in range(10))} and 3 more\n"
+    assert main(["suggest", str(run), "w1 w2 <unk> <eos>"]) == 0
+    assert not capsys.readouterr().err
+
+
 def test_the_python_interface_mirrors_the_commands(run: Path) -> None:
     model = ecoc.load(run)
     assert len(model.suggest("w1", 3)) == 3

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from ecoc.commands.printing import print_facts, print_scores
 from ecoc.options import (
@@ -15,6 +16,9 @@ from ecoc.options import (
     RunOptions,
     SuggestOptions,
 )
+
+if TYPE_CHECKING:
+    from ecoc.data import Vocabulary
 
 
 def train_command(options: RunOptions) -> int:
@@ -77,6 +81,7 @@ def generate_command(options: GenerateOptions) -> int:
     from ecoc.language import TrainedModel
 
     model = TrainedModel(options.run)
+    _tell_unknown(model.vocabulary, options.prompt)
     for text in model.generate(
         options.prompt,
         tokens=options.tokens,
@@ -95,13 +100,21 @@ def suggest_command(options: SuggestOptions) -> int:
     """Next words from a run."""
     from ecoc.language import TrainedModel
 
-    suggestions = TrainedModel(options.run).suggest(options.text, options.k)
+    model = TrainedModel(options.run)
+    _tell_unknown(model.vocabulary, options.text)
+    suggestions = model.suggest(options.text, options.k)
     if options.json:
         print(json.dumps([{"word": word, "probability": probability} for word, probability in suggestions]))
         return 0
     for word, probability in suggestions:
         print(f"{probability:7.2%}  {word}")
     return 0
+
+
+def _tell_unknown(vocabulary: "Vocabulary", text: str) -> None:
+    if words := vocabulary.unknown(text):
+        more = f" and {len(words) - 10} more" if len(words) > 10 else ""
+        print(f"ecoc: not in the vocabulary, read as <unk>: {', '.join(words[:10])}{more}", file=sys.stderr)
 
 
 def info_command(options: InfoOptions) -> int:

@@ -130,6 +130,10 @@ class Vocabulary:
         """Ids of a text, with ``<eos>`` for each line end and none after a last line without one."""
         return self.encode_words(tokenise(text, self.tokeniser))
 
+    def unknown(self, text: str) -> list[str]:
+        """Words of a text that the model does not know, each once."""
+        return [word for word in dict.fromkeys(tokenise(text, self.tokeniser)) if word not in self]
+
     def words_of(self, ids: Iterable[int]) -> list[str]:
         """Words of ids."""
         return [self.words[number] for number in ids]
