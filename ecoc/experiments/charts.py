@@ -3,16 +3,16 @@
 import math
 
 from ecoc.experiments.drawing import LOOKS, Chart, Line, look_of
-from ecoc.experiments.groups import FULL, TEST, Group, Runs
+from ecoc.experiments.groups import FULL, TEST, TIMED, Group, Runs
 from ecoc.experiments.sentences import listed, shown, unequal
 
 _FORMS = {"mixture": "x{}", "predictor_layers": "{} layers"}  # of what makes a code, in its name
 _DIVERGED = 1e6  # perplexity: worse than guessing among the words of any corpus here
 # times the perplexity of the full softmax, or the lowest: rows beyond would press all others together
 _SPAN, _NEAR = 3, 1.5  # of curves, which start high, and of points
-_AXES = (  # of points: what is on the axis, its path and unit, how a row with less of it is called
-    ("CPU seconds", "cost.cpu_seconds", 1.0, "cheaper"),
-    ("MB on disk", "sizes.bytes", 1e-6, "smaller"),
+_AXES = (  # of points: what is on the axis, its path, of which seed, its unit, how a row with less of it is called
+    ("CPU seconds", "cost.cpu_seconds", TIMED, 1.0, "cheaper"),
+    ("MB on disk", "sizes.bytes", None, 1e-6, "smaller"),
 )
 
 
@@ -32,9 +32,9 @@ def charts(group: Group, full: Runs | None) -> list[Chart]:
     return [chart for chart in found if chart.lines]
 
 
-def _points(group: Group, what: str, path: str, unit: float, less: str) -> Chart:
+def _points(group: Group, what: str, path: str, seed: int | None, unit: float, less: str) -> Chart:
     """A point a row; its caption names the rows that no other beats, and the codes that another does."""
-    found = {row.name: (unit * (row.mean(path) or 0.0), row.mean(TEST) or math.inf) for row in group.rows}
+    found = {row.name: (unit * (row.mean(path, seed) or 0.0), row.mean(TEST) or math.inf) for row in group.rows}
     limit = _limit({name: y for name, (_, y) in found.items()}, _NEAR)
     points = {name: (x, y) for name, (x, y) in found.items() if x and y <= limit and y < math.inf}
     coded = {row.name for row in group.rows if row.coded}
@@ -46,12 +46,15 @@ def _points(group: Group, what: str, path: str, unit: float, less: str) -> Chart
         return [other for other, (a, b) in points.items() if a < x and b < y]
 
     front, lost = ([name for name in points if bool(beaten_by(name)) is is_beaten] for is_beaten in (False, True))
-    caption = f"Down and left is better. No row is both {less} and better than {listed(front)}."
+    caption = f"Down and left is better. No row is both {less} and better than {'any of ' * (len(front) > 1)}"
+    caption += f"{listed(front)}."
     if FULL in lost:
         caption += f" {FULL} is beaten in both by {listed(beaten_by(FULL))}."
     if codes := [name for name in lost if name in coded]:
         caption += f" Error-correcting codes that another row beats in both: {listed(codes)}."
     caption += _undrawn({name: y for name, (_, y) in found.items() if limit < y < math.inf}, limit)
+    if others := [name for name, (x, y) in found.items() if not x and y <= limit]:
+        caption += f" Not drawn, run with another seed alone: {listed(others)}."
     return Chart(f"Perplexity and {what}", lines, what, "test perplexity", caption)
 
 
@@ -59,7 +62,7 @@ def _curves(group: Group) -> Chart:
     """A line a row; those that get lowest have colours."""
     found = {}
     for row in group.rows:
-        records = row.results[0].curve
+        records = [record for run in row.results if run.seed == TIMED for record in run.curve]
         pairs = [(one["cpu_seconds"], one["valid_perplexity"].get("normalised", math.inf)) for one in records]
         if pairs := [(x, y) for x, y in pairs if y < math.inf]:
             found[row.name] = pairs
@@ -69,7 +72,7 @@ def _curves(group: Group) -> Chart:
     ranked = sorted(curves, key=lambda name: (name != FULL, lowest[name]))
     first = 0 if FULL in curves else 1
     lines = [Line(name, points, look_of(first + ranked.index(name))) for name, points in curves.items()]
-    caption = "Validation at the end of each epoch, of each row's first seed."
+    caption = f"Validation at the end of each epoch, of seed {TIMED}."
     if any(line.look == Line.look for line in lines):
         caption += " The rows that get lowest have colours."
     if FULL in curves:

@@ -9,6 +9,7 @@ from typing import Any
 from ecoc.experiments.results import Result
 
 FULL = "Full-SM"  # what all others are compared with
+TIMED = 1  # the seed whose CPU seconds are compared: others may have been run on another day or machine
 TEST, VALID = "test.perplexity.normalised", "valid.perplexity.normalised"
 _CORPORA = ("ptb", "wikitext-2", "wikitext-103", "coco")
 _PAPER_ROWS = (
@@ -41,12 +42,13 @@ class Runs:
         """What the first seed has under ``part.name.name``; None if there is nothing."""
         return _under(self.results[0], path)
 
-    def values(self, path: str) -> list[float]:
-        found = (_under(result, path) for result in self.results)
+    def values(self, path: str, seed: int | None = None) -> list[float]:
+        """What the runs have there, of all seeds or of one."""
+        found = (_under(result, path) for result in self.results if seed in (None, result.seed))
         return [float(value) for value in found if isinstance(value, int | float) and math.isfinite(value)]
 
-    def mean(self, path: str) -> float | None:
-        values = self.values(path)
+    def mean(self, path: str, seed: int | None = None) -> float | None:
+        values = self.values(path, seed)
         return fmean(values) if values else None
 
     @property

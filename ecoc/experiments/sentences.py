@@ -3,18 +3,27 @@
 from collections.abc import Sequence
 from statistics import fmean
 
-from ecoc.experiments.groups import DEFAULTS, FULL, TEST, Group, Runs
+from ecoc.experiments.groups import DEFAULTS, FULL, TEST, TIMED, Group, Runs
+from ecoc.experiments.results import Result
 
 _NAMED = 12  # rows that a sentence names
 _IMAGES, _CAPTIONS = 5_000, 567_000  # of Karpathy's splits of MSCOCO: test images, captions to train with
 
 
 def conditions(group: Group, mark: str = "") -> str:
-    """What perplexity it is, after how many epochs and from how many seeds, and whether the paper's compare, if any."""
+    """What perplexity it is, of which epoch and from how many seeds, and whether the paper's compare, if any."""
     most = max((epochs for row in group.rows for epochs in row.values("cost.epochs")), default=0.0)
     least = min((epochs for row in group.rows for epochs in row.values("cost.epochs")), default=0.0)
-    text = f"Perplexity normalised over all words, after {'at most ' * (least < most)}{most:.0f} epochs. {seeds(group)}"
-    text += " CPU seconds are with validation and without the making of a code."
+    text = f"Perplexity normalised over all words, of the best of {'at most ' * (least < most)}{most:.0f} epochs by "
+    text += "validation"
+    if early := [row.name for row in group.rows if any(_best_before_the_last(run) for run in row.results)]:
+        text += f" (which is not the last of {listed(early)})"
+    text += f". {seeds(group)} CPU seconds are with validation and without the making of a code"
+    if any(run.seed != TIMED for row in group.rows for run in row.results):
+        text += f", of seed {TIMED} alone"
+    if slow := [f"{row.name} ({share:.0%})" for row in group.rows if (share := _share_of_validation(row)) > 0.2]:
+        text += f"; validation is much of those of {listed(slow)}"
+    text += "."
     tuned = {run.tuned.rpartition(" on ")[2] for row in group.rows for run in row.results if run.tuned}
     if elsewhere := sorted(tuned - {group.corpus}):
         text += f" Learning rates are those that {listed(elsewhere)} chose."
@@ -28,8 +37,18 @@ def seeds(group: Group) -> str:
     counts = {len(row.results) for row in group.rows if not row.skipped}
     if counts <= {1}:
         return "One seed: small differences may be chance."
-    single = "; rows without it have one seed" if 1 in counts else ""
-    return f"± is the standard deviation over seeds{single}: smaller differences may be chance."
+    single = ", rows without it have one seed" if 1 in counts else ""
+    return f"± is the standard deviation over seeds{single}: differences of less than about twice that may be chance."
+
+
+def _best_before_the_last(run: Result) -> bool:
+    values = [one["valid_perplexity"].get("normalised", 0.0) for one in run.curve]
+    return bool(values) and min(values) < values[-1]
+
+
+def _share_of_validation(row: Runs) -> float:
+    whole, validation = (row.mean(f"cost.{name}", TIMED) for name in ("cpu_seconds", "validation_cpu_seconds"))
+    return validation / whole if whole and validation else 0.0
 
 
 def against(group: Group, full: Runs | None, path: str, what: str, lower: bool = True, form: str = ",.2f") -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
-from ecoc.experiments.groups import DEFAULTS, FACTORS, FULL, TEST, VALID, Group, Runs
+from ecoc.experiments.groups import DEFAULTS, FACTORS, FULL, TEST, TIMED, VALID, Group, Runs
 from ecoc.experiments.sentences import (
     against,
     better_by_band,
@@ -35,6 +35,7 @@ class Column:
         minus: Path of what is taken away.
         beside: Path of a share whose difference from this percentage is shown behind it.
         default: What is shown for a code that has nothing there.
+        seed: Whose value alone is shown; by default all count.
     """
 
     title: str
@@ -48,10 +49,14 @@ class Column:
     minus: str = ""
     beside: str = ""
     default: str = ""
+    seed: int | None = None
 
     def cell(self, row: Runs) -> str:
         """The number as text; a word as it is."""
-        word, values = row.first(self.path), (self.rather and row.values(self.rather)) or row.values(self.path)
+        word, values = (
+            row.first(self.path),
+            (self.rather and row.values(self.rather)) or row.values(self.path, self.seed),
+        )
         taken = row.mean(self.minus) if self.minus else 0.0
         if not values or taken is None:
             return word if isinstance(word, str) else self.default if row.coded else ""
@@ -88,8 +93,8 @@ def headline_table(group: Group) -> Table:
     full = group.row(FULL)
     columns = [Column("test perplexity", TEST, best=min, spread=True), Column("paper's", "paper.test")]
     columns += [_BITS, _DECODER, _PARAMETERS, _DISK]
-    if full and (seconds := full.mean("cost.cpu_seconds")):
-        columns.append(Column(f"CPU seconds, {FULL} = 1", "cost.cpu_seconds", scale=1 / seconds))
+    if full and (seconds := full.mean("cost.cpu_seconds", TIMED)):
+        columns.append(replace(_SECONDS, title=f"CPU seconds, {FULL} = 1", form=",.2f", scale=1 / seconds))
     return _table(group, columns, conditions(group), _in_modes(group), against(group, full, TEST, "test perplexity"))
 
 
@@ -98,7 +103,7 @@ _BITS = Column("bits", "options.bits", ",.0f")
 _DECODER = Column("decoder parameters", "sizes.decoder_parameters", ",.0f", min)
 _PARAMETERS = Column("all parameters", "sizes.parameters", ",.0f", min)
 _DISK = Column("MB on disk", "sizes.bytes", ",.1f", min, scale=1e-6)
-_SECONDS = Column("CPU seconds", "cost.cpu_seconds", ",.0f", spread=True)  # too noisy for a winner
+_SECONDS = Column("CPU seconds", "cost.cpu_seconds", ",.0f", seed=TIMED)  # too noisy for a winner
 _COSTS = (
     *(_DECODER, _PARAMETERS, _DISK, _SECONDS),
     Column("peak MB", "cost.peak_memory_bytes", ",.0f", min, scale=1e-6),
@@ -173,19 +178,23 @@ def _bands(group: Group, full: Runs | None) -> Table:
     bands = list(dict.fromkeys(band for row in group.rows for band in row.first("test.perplexity_by_band") or ()))
     paths = {band: f"test.perplexity_by_band.{band}.perplexity" for band in bands}
     columns = [Column(f"words {band}", path, best=min, spread=True) for band, path in paths.items()]
+    words = float(bands[-1].rpartition("-")[2])
     text = (
-        "Test perplexity (normalised) of words by their rank in the training text, 1 the most frequent; that of rare "
-        "words may exceed their number, as a model may hold them for less likely than all alike."
+        "Test perplexity (normalised) of words by their rank in the training text, 1 the most frequent. To guess among "
+        f"all words alike is a perplexity of {words:,.0f}; what is above that is worse, and never bold."
     )
     found = _table(group, columns, text, better_by_band(group, full, paths), seeds(group))
-    return replace(found, notes=())  # they stand beside Table 1
+    means = [[row.mean(path) or 0.0 for path in paths.values()] for row in group.rows]
+    best = {(i, j) for i, j in found.best if means[i][j - 1] < words}
+    return replace(found, best=best, notes=())  # notes stand beside Table 1
 
 
 def _flips(group: Group, _: Runs | None) -> Table:
     shares = group.rows[0].first("extra.flips")
     columns = [_BITS, Column("minimum distance", "extra.minimum_distance", ",.0f", max)]
     for key, title in (("accuracy", "right"), ("recovered", "survive")):
-        columns += [Column(f"{title}, {one:.0%}", f"extra.{key}.{i}", ".1%", max) for i, one in enumerate(shares)]
+        for i, share in enumerate(shares):
+            columns.append(Column(f"{title}, {share:.0%}", f"extra.{key}.{i}", ".1%", max, spread=True))
     tokens = min((count for row in group.rows for count in row.values("extra.tokens")), default=0.0)
     text = (
         f"By share of bits flipped: how many of {tokens:,.0f} words are right, and how many codewords survive by "

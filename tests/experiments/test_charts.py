@@ -28,12 +28,23 @@ def test_the_cost_chart_names_who_is_beaten():
     assert {line.name: line.points for line in chart.lines}["Mine-ECOC"] == [(1500, 95)]
     assert chart.caption.endswith("Not drawn, above 150: Random-ECOC (160.00).")
     caption = chart.caption
-    assert "No row is both cheaper and better than NCE and Mine-ECOC." in caption
+    assert "No row is both cheaper and better than any of NCE and Mine-ECOC." in caption
     assert "Full-SM is beaten in both by NCE and Mine-ECOC." in caption
     assert "Error-correcting codes that another row beats in both: Uni-ECOC." in caption
     caption = charts_of(language("Full-SM", 90.0, seconds=3000), *rows[1:])[0].caption
-    assert "better than Full-SM, NCE and Mine-ECOC." in caption and "Full-SM is beaten" not in caption
+    assert "better than any of Full-SM, NCE and Mine-ECOC." in caption and "Full-SM is beaten" not in caption
     assert "beats" not in charts_of(rows[2], language("Uni-ECOC", 99.0, seconds=1200))[0].caption  # as good in one
+
+
+def test_times_of_another_seed_are_not_drawn():
+    rows = [language("Full-SM", 100.0, seconds=3000), language("Full-SM", 102.0, seconds=10, seed=2)]
+    rows += [language("NCE", 99.0, seconds=20, seed=2), language("Uni-ECOC", 98.0, seconds=1000)]
+    cost, size, curves = charts_of(*rows)
+    assert {line.name: line.points for line in cost.lines} == {"Full-SM": [(3000, 101)], "Uni-ECOC": [(1000, 98)]}
+    assert cost.caption.endswith("Not drawn, run with another seed alone: NCE.")
+    assert "better than Uni-ECOC." in cost.caption
+    assert {line.name for line in size.lines} == {"Full-SM", "NCE", "Uni-ECOC"} and "another seed" not in size.caption
+    assert {line.name: line.points[-1][0] for line in curves.lines} == {"Full-SM": 3000, "Uni-ECOC": 1000}
 
 
 def test_the_size_chart_has_all_that_is_on_disk():
@@ -42,7 +53,7 @@ def test_the_size_chart_has_all_that_is_on_disk():
     assert (chart.x, chart.y) == ("MB on disk", "test perplexity")
     points = {line.name: line.points[0] for line in chart.lines}
     assert points["Full-SM"] == pytest.approx((40.0, 100.0)) and points["Mine-ECOC"] == pytest.approx((24.8, 105.0))
-    assert "No row is both smaller and better than Full-SM and Mine-ECOC." in chart.caption
+    assert "No row is both smaller and better than any of Full-SM and Mine-ECOC." in chart.caption
     assert "Error-correcting codes that another row beats in both: Uni-ECOC." in chart.caption
 
 

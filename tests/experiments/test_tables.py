@@ -52,9 +52,33 @@ def test_a_cell_has_the_mean_over_seeds_with_its_spread_and_the_best_of_a_column
     found = table_of(*full, *(language(name, 99.0, decoder=9) for name in "AB"), language("C", 90.0, decoder=10))
     assert {pair[0] for pair in bold(found) if pair[1] == "decoder parameters"} == {"A", "B"}
     assert not [pair for pair in bold(found) if "paper's" in pair[1]]  # of the paper's rows some may be missing here
-    text = "± is the standard deviation over seeds{}: smaller differences may be chance."
-    assert text.format("; rows without it have one seed") in found.caption
+    text = "± is the standard deviation over seeds{}: differences of less than about twice that may be chance."
+    assert text.format(", rows without it have one seed") in found.caption
     assert text.format("") in table_of(*full, skipped("NCE")).caption
+
+
+def test_all_seeds_count_but_for_cpu_seconds():
+    """Those are compared within the first seed, as others may have been run on another machine."""
+    seeds = ((1, 97.0, 3000.0), (2, 100.0, 1500.0), (3, 103.0, 1400.0))
+    full = [language("Full-SM", test, seed=seed, seconds=seconds) for seed, test, seconds in seeds]
+    found = table_of(*full, language("Uni-ECOC", 90.0, seconds=600.0), language("NCE", 80.0, seed=2, seconds=1.0))
+    assert column(found, "test") == ["100.00 ± 3.00", "80.00", "90.00"] and column(found, "seeds") == ["3", "1", "1"]
+    assert column(found, "CPU seconds") == ["3,000", "", "600"]
+    assert "without the making of a code, of seed 1 alone." in found.caption
+    (group,) = groups([*full, language("Uni-ECOC", 100.0, seconds=600.0)], "table1")
+    assert column(headline_table(group), "CPU seconds, Full-SM = 1") == ["1.00", "0.20"]
+    assert "0 of 1 rows are above Full-SM (100.00)" in headline_table(group).caption  # as good is not worse
+
+
+def test_captions_say_which_epoch_was_best_and_where_validation_costs_much():
+    rows = [language("Full-SM", 100.0), language("NCE", 90.0), language("Uni-ECOC", 95.0)]
+    rows[1].curve[-1]["valid_perplexity"] = {"normalised": 1000.0}
+    rows[2].cost["validation_cpu_seconds"] = 300.0
+    caption = table_of(*rows).caption
+    assert "of the best of 4 epochs by validation (which is not the last of NCE). One seed" in caption
+    assert "without the making of a code; validation is much of those of Uni-ECOC (30%)." in caption
+    plain = table_of(rows[0]).caption
+    assert "4 epochs by validation. One seed" in plain and "without the making of a code." in plain
 
 
 def test_seeds_that_chose_different_learning_rates_show_both():
@@ -72,9 +96,9 @@ def test_without_a_second_seed_there_is_no_spread():
 def test_only_the_papers_budget_compares_with_the_paper():
     small = table_of(language("Full-SM", 100.0, paper={"test": 79.24}))
     assert "test - paper's †" in small.columns and "† The paper's values do not compare" in small.caption
-    assert "here are fewer epochs" in small.caption and "after 4 epochs" in small.caption
+    assert "here are fewer epochs" in small.caption and "best of 4 epochs" in small.caption
     mixed = table_of(language("Full-SM", 100.0), language("NCE", 90.0, epochs=3))
-    assert "after at most 4 epochs" in mixed.caption
+    assert "best of at most 4 epochs" in mixed.caption
     paper = table_of(language("Full-SM", 80.0, paper={"test": 79.24}, budget="paper"))
     assert column(paper, "test - paper's") == ["+0.76"] and "compare" not in paper.caption
 
@@ -90,7 +114,8 @@ def test_frequent_and_rare_words_are_compared_with_the_full_softmax():
     found = table(group, group.row("Full-SM"))
     assert found.columns == ["row", "words 1-100", "words 101-500"] and not found.notes
     assert column(found, "words 101-500") == ["900.00", "800.00", "700.00", "950.00"]
-    assert bold(found) == {("NCE", "words 1-100"), ("Mine-ECOC", "words 101-500")}
+    assert bold(found) == {("NCE", "words 1-100")}  # among 500 words one guesses better than 700
+    assert "To guess among all words alike is a perplexity of 500;" in found.caption
     assert "Rows better than Full-SM: 1 of 3 for words 1-100 and 2 of 3 for words 101-500." in found.caption
     assert "better" not in table(group, None).caption
 
@@ -209,7 +234,7 @@ def test_a_code_that_differs_in_two_ways_wins_nothing():
     caption = table_of(language("Full-SM", 100.0, study="figure2", options={"head": "softmax"}), *rows).caption
     assert "Best codebook of random and semantic, all else equal: semantic (1 of 1)." in caption
     assert "Not compared so, as more than that is different: span-unigram." in caption
-    assert "Perplexity normalised over all words, after 4 epochs. One seed" in caption
+    assert "Perplexity normalised over all words, of the best of 4 epochs by validation. One seed" in caption
     rows.append(coded("figure2", "span-embedding", 40, 60, objective="span-mass"))
     caption = table_of(*rows).caption  # orders of spans differ in widths as well
     assert "Not compared so, as more than that is different: span-embedding and span-unigram." in caption
