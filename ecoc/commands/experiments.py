@@ -1,5 +1,6 @@
 """What the commands for the paper's tables and figure do."""
 
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -24,9 +25,10 @@ def reproduce_command(options: ReproduceOptions) -> int:
     for line in failed:
         print(f"ecoc: failed: {line}", file=sys.stderr)
     done, folder = len(asked) - before - len(failed), options.results
+    elsewhere = "" if folder == ReproduceOptions.results else f" --results {shlex.quote(folder)}"
     more = "" if before < len(asked) else f", or --results FOLDER to run all anew beside {folder}"
     print(f"{folder}: {options.study}, {done} of {len(asked)} rows run, {before} were there before.", end="")
-    print(f" Next: ecoc report{more}" if before + done else "")
+    print(f" Next: ecoc report{elsewhere}{more}" if before + done else "")
     return 1 if failed else 0
 
 

@@ -72,7 +72,7 @@ class Job:
 
     @property
     def state(self) -> str:
-        """``to do``, ``finished``, or ``changed`` if the result is of other options, rates or data than now."""
+        """``to do``, ``finished``, or ``changed`` if the result is of other options, rates, tuning or data than now."""
         path = self.blank.path(Path(self.settings.results))
         if not path.exists() or ((result := read_result(path)).skipped and not self.measured_only):
             return "to do"
@@ -80,7 +80,10 @@ class Job:
         rates = {float(one) for one in result.tuning} or {rate}
         same = result.options == self.options() | ({"lr": rate} if rate else {})
         same = same and all(result.data.get(key) == now for key, now in self._data(result.options).items())
-        return "finished" if same and (result.skipped or rates == set(self.rates)) else "changed"
+        same = same and bool(result.skipped or rates == set(self.rates))
+        if same and len(rates) > 1 and not self.tunes_itself and self.tuner.finished:
+            same = {float(rate): value for rate, value in result.tuning.items()} == self.tuner.known_tuning()
+        return "finished" if same else "changed"
 
     @property
     def finished(self) -> bool:
@@ -156,6 +159,11 @@ class Job:
         return replace(self, row=row, corpus=corpus, seed=1, part=".tuning")
 
     @property
+    def tunes_itself(self) -> bool:
+        tuner = self.tuner
+        return (tuner.row.name, tuner.corpus, tuner.seed) == (self.row.name, self.corpus, self.seed)
+
+    @property
     def corpora_to_read(self) -> set[str]:
         """Its own, and the one that it is tuned on if that is still to be done."""
         tuned = self.measured_only or len(self.rates) == 1 or set(self.rates) <= set(self.tuner.known_tuning())
@@ -179,10 +187,10 @@ class Job:
 
     def _forget_tuning(self) -> None:
         """Delete its own tuning, which the result has now: rows that are run anew are tuned anew."""
-        tuner = self.tuner
-        if (tuner.row.name, tuner.corpus, tuner.seed) == (self.row.name, self.corpus, self.seed):
-            with alone(tuner.folder, self.stop):
-                shutil.rmtree(tuner.folder, ignore_errors=True)
+        if self.tunes_itself:
+            folder = self.tuner.folder
+            with alone(folder, self.stop):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def known_tuning(self) -> dict[float, float]:
         """What was found before with the same options: in the row's result, or by a tuning that is not finished."""

@@ -39,7 +39,7 @@ def commit() -> str:
     if not (here / ".git").exists():  # an installed package may lie in the repository of something else
         return "unknown"
     name = _git(here, "rev-parse", "--short=12", "HEAD")
-    changed = _git(here, "status", "--porcelain", "--untracked-files=no", "--", "ecoc", "configs", "pyproject.toml")
+    changed = _git(here, "status", "--porcelain", "--", "ecoc", "configs", "pyproject.toml")
     return "unknown" if name is None else f"{name}{'-dirty' if changed else ''}"
 
 

@@ -93,7 +93,13 @@ def read_results(results: Path) -> list[Result]:
     """All results below a folder, in the order of their files."""
     if not results.is_dir():
         raise ValueError(f"{results} is no folder: run `ecoc reproduce table1` first, or give --results")
-    return [read_result(path) for path in sorted(results.glob("*/*/*.json"))]
+    found: dict[Path, tuple[Path, Result]] = {}
+    for path in sorted(results.glob("*/*/*.json")):
+        result = read_result(path)
+        other, _ = found.setdefault(result.path(results), (path, result))
+        if other != path:  # it would count as one more seed
+            raise ValueError(f"{path} and {other} are results of the same row and seed: delete one")
+    return [result for _, result in found.values()]
 
 
 def read_result(path: Path) -> Result:

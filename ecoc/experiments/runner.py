@@ -14,6 +14,7 @@ from ecoc.data import open_captions, open_corpus
 from ecoc.experiments.job import Job
 from ecoc.experiments.process import Failed, data_dir_of
 from ecoc.experiments.rows import read_study
+from ecoc.experiments.sentences import listed
 from ecoc.options import ReproduceOptions
 
 
@@ -35,12 +36,17 @@ def jobs(settings: ReproduceOptions) -> list[Job]:
 
 def reproduce(settings: ReproduceOptions, progress: bool = True) -> list[str]:
     """Run what is not finished; returns what failed, a line each."""
-    todo = []
-    for job in jobs(settings):
-        if job.finished:
+    asked = [(job, job.state) for job in jobs(settings)]
+    changed = [f"{job.row.name} on {job.corpus}" for job, state in asked if state == "changed"]
+    if changed and not settings.overwrite:
+        raise ValueError(
+            f"{settings.results} has rows of other options or files than these: {listed(changed)}; give another "
+            "--results, or --overwrite to run them anew in their place"
+        )
+    for job, state in asked:
+        if state == "finished":
             job.refresh()
-        else:
-            todo.append(job)
+    todo = [job for job, state in asked if state != "finished"]
     todo.sort(key=lambda job: bool(job.row.tuned_as))  # last, as one that waits for another's tuning does nothing else
     _check_data(settings, todo, progress)
     failed: list[str] = []

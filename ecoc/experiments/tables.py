@@ -53,10 +53,8 @@ class Column:
 
     def cell(self, row: Runs) -> str:
         """The number as text; a word as it is."""
-        word, values = (
-            row.first(self.path),
-            (self.rather and row.values(self.rather)) or row.values(self.path, self.seed),
-        )
+        word = row.first(self.path)
+        values = (self.rather and row.values(self.rather)) or row.values(self.path, self.seed)
         taken = row.mean(self.minus) if self.minus else 0.0
         if not values or taken is None:
             return word if isinstance(word, str) else self.default if row.coded else ""

@@ -28,6 +28,7 @@ class ReproduceOptions:
         images: Folder of pictures; the ten captions kept to be shown are then of images that have one there.
         results: Folder for the results, a JSON file a row.
         out: Folder for the runs themselves.
+        overwrite: Run rows anew whose options or outside files have changed since, in place of what is there.
         keep: Keep the runs when their results are written.
         jobs: Rows at a time; by default as many as there are cores for.
         threads: CPU threads of each.
@@ -47,6 +48,7 @@ class ReproduceOptions:
     images: str | None = None
     results: str = "results"
     out: str = "runs/reproduce"
+    overwrite: bool = False
     keep: bool = False
     jobs: int | None = None
     threads: int = 1

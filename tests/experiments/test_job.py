@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,6 +99,39 @@ def test_further_seeds_take_the_learning_rate_of_the_first(
     assert (one.seed, other.seed) == (1, 2) and one.tuning == other.tuning and "--seed 2" in other.command
     assert one.curve[0]["valid_perplexity"] != other.curve[0]["valid_perplexity"]
     assert first.done == second.done == first.work and not first.tuner.folder.exists()
+    assert second.state == "finished"
+    replace(one, tuning={"1e-05": 1.0, "0.02": 2.0}).save(Path(study.results))  # tuned anew, with another outcome
+    assert (first.state, second.state) == ("finished", "changed")
+
+
+def test_what_tunes_several_runs_does_so_once(
+    study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two seeds at a time would otherwise train in one folder."""
+    with_two_rates(tmp_path)
+    study.rows, study.seeds = "Softmax", 2
+    tried = []
+
+    def slow(job: runner.Job, rate: float) -> float:
+        tried.append(rate)
+        time.sleep(0.3)
+        return rate
+
+    monkeypatch.setattr(runner.Job, "_try_rate", slow)
+    with ThreadPoolExecutor(2) as pool:
+        found = [*pool.map(runner.Job._tune, runner.jobs(study))]
+    assert tried == [1e-5, 0.02] and found[0] == found[1] == {1e-5: 1e-5, 0.02: 0.02}
+
+
+def test_a_tuning_of_other_options_is_none(study: ReproduceOptions, tmp_path: Path) -> None:
+    with_two_rates(tmp_path)
+    study.rows, study.seeds = "Softmax", 2
+    first, second = runner.jobs(study)
+    tuning = {"1e-05": 1.0, "0.02": 2.0}
+    replace(first.blank, options=first.options() | {"lr": 1e-5}, tuning=tuning).save(Path(study.results))
+    assert second.tuner.known_tuning() == {1e-5: 1.0, 0.02: 2.0}
+    change(tmp_path, "softmax.yaml", options={"head": "softmax", "hidden": 20})
+    assert runner.jobs(study)[1].tuner.known_tuning() == {}
 
 
 @pytest.mark.usefixtures("here")
@@ -282,21 +317,26 @@ def test_a_run_goes_on_with_the_same_files_and_no_others(
     assert not (job.folder / "run").exists()
 
 
-def test_a_result_of_other_data_is_none_of_this(study: ReproduceOptions, tmp_path: Path) -> None:
-    vectors = tmp_path / "some.vec"
-    vectors.write_text("1 1\nw0 1\n")
-    change(tmp_path, "code.yaml", options={"head": "ecoc", "vectors": "contexts+VECTORS"})
-    study.rows, study.vectors = "Code", str(vectors)
+@pytest.mark.parametrize("name", ["vectors", "captions", "features", "projection"])
+def test_a_result_of_other_data_is_none_of_this(study: ReproduceOptions, tmp_path: Path, name: str) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_text("1 1\nw0 1\n")
+    other.write_text("1 1\nw0 2\n")
+    if name == "vectors":
+        change(tmp_path, "code.yaml", options={"head": "ecoc", "vectors": "contexts+VECTORS"})
+    else:
+        change(tmp_path, SHARED, command="caption train")
+    study.rows = "Code"
+    setattr(study, name, str(one))
     (job,) = runner.jobs(study)
-    result = replace(job.blank, options=job.options() | {"lr": 0.02}, data={"vectors": digest(str(vectors))})
+    result = replace(job.blank, options=job.options() | {"lr": 0.02}, data={name: digest(str(one))})
     result.save(Path(study.results))
     assert job.state == "finished"
-    (tmp_path / "other.vec").write_text("1 1\nw0 2\n")
-    study.vectors = str(tmp_path / "other.vec")
+    setattr(study, name, str(other))
     assert job.state == "changed"
-    study.vectors = None  # as in a list of what there is
+    setattr(study, name, None)  # as in a list of what there is
     assert job.state == "finished"
-    study.vectors = str(tmp_path / "other.vec")
+    setattr(study, name, str(other))
     replace(result, data={}).save(Path(study.results))  # nobody knows of what
     assert job.state == "changed"
 
@@ -419,6 +459,8 @@ def test_a_commit_is_dirty_if_code_or_configs_have_changes(tmp_path: Path, monke
         file.write_text("two")
         assert record.commit() == f"{clean}-dirty"
         file.write_text("one")
+    files[1].with_name("new.yaml").touch()  # that git does not know yet
+    assert record.commit() == f"{clean}-dirty"
 
 
 @pytest.mark.usefixtures("here")

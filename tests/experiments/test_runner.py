@@ -21,7 +21,7 @@ from ecoc.experiments.results import Result, read_results
 from ecoc.experiments.rows import configs, read_study, studies
 from ecoc.feeding import Schedule
 from ecoc.options import CaptionTrainOptions, ReproduceOptions, TrainOptions, typed
-from tests.experiments.tiny import ROOT, Here, read, with_two_rates
+from tests.experiments.tiny import ROOT, Here, change, read, with_two_rates
 
 RESULTS = read_results(ROOT / "results")
 
@@ -120,7 +120,8 @@ def test_a_row_that_fails_is_told_and_the_others_go_on(
     assert main(["reproduce", "tiny", *given]) == 1
     said = capsys.readouterr()
     assert "failed: Softmax on" in said.err and "--batch must be below" in said.err
-    assert "tiny, 1 of 2 rows run, 0 were there before. Next: ecoc report\n" in said.out
+    next_ = f"Next: ecoc report --results {study.results}"
+    assert f"tiny, 1 of 2 rows run, 0 were there before. {next_}\n" in said.out
     assert set(read(study)) == {"Code"}
     assert main(["reproduce", "tiny", *given, "--list"]) == 0
     listed = capsys.readouterr().out.splitlines()
@@ -128,7 +129,7 @@ def test_a_row_that_fails_is_told_and_the_others_go_on(
     assert main(["reproduce", "tiny", *given, "--rows", "Softmax"]) == 1
     assert capsys.readouterr().out.endswith("0 of 1 rows run, 0 were there before.\n")
     assert main(["reproduce", "tiny", *given, "--rows", "Code"]) == 0
-    assert "0 of 1 rows run, 1 were there before. Next: ecoc report, or --results FOLDER" in capsys.readouterr().out
+    assert f"0 of 1 rows run, 1 were there before. {next_}, or --results FOLDER" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -148,6 +149,31 @@ def test_mistakes_are_said_before_anything_runs(study: ReproduceOptions, change:
     with pytest.raises((ValueError, OSError), match=said):
         runner.reproduce(ReproduceOptions(**{**vars(study), **change}), progress=False)
     assert not Path(study.out).exists()
+
+
+def test_a_finished_row_is_replaced_only_if_asked_for(
+    study: ReproduceOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = []
+    monkeypatch.setattr(runner.Job, "run", lambda job: ran.append(job.row.name))
+    study.rows = "Code"
+    (job,) = runner.jobs(study)
+    replace(job.blank, options=job.options() | {"lr": 0.02}).save(Path(study.results))
+    assert runner.reproduce(study, progress=False) == ran == []
+    change(tmp_path, "code.yaml", options={"head": "ecoc", "bits": 32})
+    with pytest.raises(ValueError, match=r"results has rows of other options or files than these: Code on text; give"):
+        runner.reproduce(study, progress=False)
+    assert ran == []
+    assert runner.reproduce(replace(study, overwrite=True), progress=False) == [] and ran == ["Code"]
+
+
+def test_a_copy_is_no_further_seed(study: ReproduceOptions) -> None:
+    result = runner.jobs(study)[0].blank
+    result.save(Path(study.results))
+    path = result.path(Path(study.results))
+    shutil.copy(path, path.with_name("old.json"))
+    with pytest.raises(ValueError, match=r"old.json and .*seed1.json are results of the same row and seed: delete one"):
+        read_results(Path(study.results))
 
 
 def test_every_seed_is_run_once(study: ReproduceOptions) -> None:
