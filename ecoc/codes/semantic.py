@@ -21,6 +21,7 @@ from ecoc.codes.convolutional import integer_bits
 _DENSE_BITS = 24  # so short a code may have hardly a word to spare; there,
 _ROUNDS = 30  # after so many rounds of separating words the rest take any word that is free
 _CHUNK = 64  # bits projected at a time: V x 64 floats, whatever n is
+_WORDS = 4096  # words without a codeword of their own that are looked at at a time: 4096 x n floats
 
 
 def semantic_codewords(vectors: Tensor, bits: int, seed: int) -> Tensor:
@@ -57,15 +58,16 @@ def _separate(packed: Tensor, codes: Tensor, centred: Tensor, planes: Tensor, me
         tokens = duplicate_rows(packed).nonzero().flatten()
         if not len(tokens):
             return packed
-        margin = (centred[tokens] @ planes.T - medians).abs()
-        number = torch.arange(attempt, attempt + len(tokens))
-        digits = min(codes.shape[1], int(number[-1]).bit_length())
-        least_certain = margin.topk(digits, largest=False).indices
-        flip = ((number.unsqueeze(1) >> torch.arange(digits)) & 1).bool()
-        changed = codes[tokens]
-        changed.scatter_(1, least_certain, changed.gather(1, least_certain) ^ flip)
-        packed[tokens] = pack(changed)
-        attempt += len(tokens)
+        digits = min(codes.shape[1], (attempt + len(tokens) - 1).bit_length())
+        for part in tokens.split(_WORDS):
+            margin = (centred[part] @ planes.T - medians).abs()
+            number = torch.arange(attempt, attempt + len(part))
+            least_certain = margin.topk(digits, largest=False).indices
+            flip = ((number.unsqueeze(1) >> torch.arange(digits)) & 1).bool()
+            changed = codes[part]
+            changed.scatter_(1, least_certain, changed.gather(1, least_certain) ^ flip)
+            packed[part] = pack(changed)
+            attempt += len(part)
     return _take_free_words(packed, codes.shape[1])
 
 
