@@ -49,7 +49,7 @@ class NCE(SampledSoftmax):
             self.reset_parameters()
 
     def _token_loss(self, hidden: Tensor, target: Tensor, label_smoothing: float) -> Tensor:
-        draws = self.proposal()
+        draws = self._draws(label_smoothing)
         score, scores = self._scores_of(hidden, target, draws)
         log_noise = self.log_q + math.log(self.noise)
         from_data = F.logsigmoid(score - log_noise[target])

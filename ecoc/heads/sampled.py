@@ -26,7 +26,8 @@ class SampledSoftmax(Softmax):
         hidden_size, vocab_size, counts, bias: As in :class:`Softmax`.
         proposal: ``unigram`` (needs counts) or ``random`` (uniform).
         samples: Number N of tokens drawn, shared by the batch.
-        sparse: Sparse gradient of the weight, for optimisers that take it; the step then does not touch all of V.
+        sparse: Sparse gradient of the weight, for optimisers that take it; the step then does not touch all of V (label
+            smoothing would).
     """
 
     log_q: Tensor  # [V] log of the proposal
@@ -61,8 +62,13 @@ class SampledSoftmax(Softmax):
             score, scores = score + self.bias[target], scores + self.bias[draws]
         return at_least_float32(score), at_least_float32(scores)
 
+    def _draws(self, label_smoothing: float) -> Tensor:
+        if self.sparse and label_smoothing:
+            raise ValueError("label_smoothing needs the gradient of all words: leave it out, or take sparse=False")
+        return self.proposal()
+
     def _token_loss(self, hidden: Tensor, target: Tensor, label_smoothing: float) -> Tensor:
-        draws = self.proposal()
+        draws = self._draws(label_smoothing)
         score, scores = self._scores_of(hidden, target, draws)
         scores = scores + (self.proposal.log_weight - self.log_q[draws])  # 1 / expected number of draws
         scores = scores.masked_fill(draws == target.unsqueeze(1), -torch.inf)

@@ -281,6 +281,10 @@ BAD_HEADS = {
     ),
     "option of none": (lambda: heads.build("hybrid", H, V, bit=9), "bit: no option of head 'hybrid', .* bits, .*freq"),
     "widths without spans": (lambda: heads.build("ecoc", H, V, widths="uniform"), "widths='uniform' is for span codes"),
+    "smoothing with a sparse gradient": (
+        lambda: build("nce", sparse=True)(*batch(), label_smoothing=0.1),
+        "label_smoothing needs the gradient of all words",
+    ),
     "no vocabulary": (lambda: heads.build("softmax", H, 0), "hidden_size and vocab_size must be at least 1"),
     "counts of another size": (lambda: heads.build("softmax", H, V, counts=torch.ones(3)), "counts must be 23 numbers"),
     "unsorted cutoffs": (lambda: heads.build("adaptive", H, V, cutoffs=[9, 3]), "cutoffs must be increasing"),
@@ -369,9 +373,9 @@ def test_a_state_of_another_codebook_is_refused() -> None:
 
 
 def test_a_head_first_used_in_inference_mode_can_be_trained_later() -> None:
-    from ecoc.codes.bits import byte_signs
+    from ecoc.codes.bits import _kept_byte_signs
 
-    byte_signs.cache_clear()
+    _kept_byte_signs.cache_clear()
     head, (hidden, target) = build("ecoc likelihood"), batch()
     with torch.inference_mode():
         head.nll(hidden, target)
