@@ -35,12 +35,20 @@ def unpack_signs(packed: Tensor, bits: int, dtype: torch.dtype = torch.float32) 
     return _lookup(byte_signs(dtype, packed.device), packed, bits)
 
 
-@lru_cache(maxsize=64)
 def byte_signs(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The eight signs of every byte, ``(256, 8)``; kept, so that a GPU is sent them once."""
+    """The eight signs of every byte, ``(256, 8)``."""
+    if torch.compiler.is_compiling():  # it looks behind a cache, and warns
+        return _byte_signs(dtype, device)
+    return _kept_byte_signs(dtype, device)
+
+
+def _byte_signs(dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False):  # made in inference, it could not be used in training later
         byte = torch.arange(256, device=device).unsqueeze(1)
         return ((byte >> torch.arange(7, -1, -1, device=device)) & 1).to(dtype) * 2 - 1
+
+
+_kept_byte_signs = lru_cache(maxsize=64)(_byte_signs)  # so that a GPU is sent them once
 
 
 def _lookup(table: Tensor, packed: Tensor, bits: int) -> Tensor:
