@@ -30,6 +30,9 @@ class TrainedRun(Generic[Model, Options]):
         self.options: Options = options
         self.vocabulary = parts.vocabulary
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.folder}, {self.options.head} on {self.options.source})"
+
     def save_pretrained(self, folder: str | Path) -> None:
         """Write what ``from_pretrained`` needs, and no more: nothing to resume from, no corpus."""
         folder = Path(folder)

@@ -59,11 +59,11 @@ class Head(nn.Module, ABC):
             raise ValueError(f"label_smoothing must be in [0, 1], got {label_smoothing}")
         rows = self._rows(hidden)
         ids = self._ids(hidden, target, ignore_index)
-        counts = ids != ignore_index
-        loss = self._token_loss(rows, ids.where(counts, 0), label_smoothing).masked_fill(~counts, 0.0)
+        scored = ids != ignore_index
+        loss = self._token_loss(rows, ids.where(scored, 0), label_smoothing).masked_fill(~scored, 0.0)
         if reduction == "none":
             return loss.view(target.shape)
-        return loss.sum() if reduction == "sum" else loss.sum() / counts.sum().clamp(min=1)
+        return loss.sum() if reduction == "sum" else loss.sum() / scored.sum().clamp(min=1)
 
     def nll(self, hidden: Tensor, target: Tensor) -> Tensor:
         """Exact -log p(target | hidden), normalised over V, in the shape of `target`."""
