@@ -143,7 +143,7 @@ class Codebook:
     def decode_soft(self, logits: Tensor) -> Tensor:
         """Token ids ``(...)`` most likely under independent bits with log odds `logits` ``(..., n)``.
 
-        Infinite ones are taken for the largest whose sum is finite.
+        Infinite ones outweigh all finite ones together.
         """
         self._check_width(logits)
         if not logits.is_floating_point() or logits.isnan().any():
@@ -151,8 +151,10 @@ class Codebook:
         if self.spans is not None:
             return self.decode(logits > 0)
         flat = logits.reshape(-1, self.bits).to(torch.promote_types(logits.dtype, torch.float32))
-        limit = torch.finfo(flat.dtype).max / (4 * self.bits)
-        flat = flat.clamp(-limit, limit)
+        certain, limit = flat.isinf(), torch.finfo(flat.dtype).max / (8 * self.bits**2)  # so that sums are finite
+        rest = flat.masked_fill(certain, 0.0).clamp(-limit, limit)
+        # finite ones still decide between codewords that agree in the certain bits
+        flat = torch.where(certain, flat.sign() * (2 * rest.abs().sum(-1, keepdim=True) + 1), rest)
         if self.trellis is None:
             return nearest(self.packed, flat, self.rank).view(logits.shape[:-1])
         message = self.trellis.viterbi(flat)

@@ -122,6 +122,10 @@ def test_bits_may_be_certain_and_odds_in_half_precision(kind: str, dtype: torch.
     signs = book.encode(ids).to(dtype) * 2 - 1
     for odds in (torch.inf, torch.finfo(dtype).max):
         assert torch.equal(book.decode_soft(signs * odds), ids)
+    for certain in range(book.bits if book.spans is None else 0):
+        odds = signs * 2
+        odds[:, certain] *= torch.inf
+        assert torch.equal(book.decode_soft(odds), ids)
     logits = torch.randn(300, book.bits).to(dtype)
     assert torch.equal(book.decode_soft(logits), book.decode_soft(logits.double()))
 
