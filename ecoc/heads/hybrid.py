@@ -28,7 +28,8 @@ class Hybrid(Head):
         counts: How often each token occurs, ``(V,)``; without them ids are taken to be in order of frequency.
         frequent: Number K of tokens in the softmax; by default 5 % of V, at most 2 000.
         vectors: Word vectors ``(V, d)`` for the code of the rest.
-        **options: Of :class:`ECOC` for the rest: objective, codebook (a kind), bits, samples, mixture, layers, seed.
+        **options: Of :class:`ECOC` for the rest: objective, codebook (a kind), bits, samples, mixture, layers, widths,
+            seed and bias.
 
     With label smoothing, its uniform part is that of the exact distribution.
     """

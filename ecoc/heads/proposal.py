@@ -44,10 +44,19 @@ class Proposal(nn.Module):
 
     def _apply(self, function: Callable[[Tensor], Tensor], recurse: bool = True) -> "Proposal":
         """Move with the head, but stay in float64: in half precision most of the slices would be empty."""
-        exact, self.cumulative = self.cumulative, self.cumulative.float()
-        super()._apply(function, recurse)
-        device = self.cumulative.device
-        self.cumulative = exact if device.type == "mps" else exact.to(device)
+        exact = self.cumulative
+        del self.cumulative  # some devices refuse it
+        try:
+            super()._apply(function, recurse)
+            moved = function(exact.float())
+            if moved.device.type == "mps":
+                exact = exact.cpu()
+            elif moved.device != exact.device:
+                exact = exact.to(moved.device)
+            elif moved.is_shared():
+                exact.share_memory_()
+        finally:
+            self.register_buffer("cumulative", exact, persistent=False)
         return self
 
     def forward(self) -> Tensor:

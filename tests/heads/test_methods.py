@@ -1,6 +1,7 @@
 """What single heads promise beyond the contract: oracles in torch, convergence of the sampled ones, tying, errors."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -416,7 +417,31 @@ def test_a_device_without_float64_gets_none() -> None:
         return tensor
 
     head._apply(moved)
-    assert len(seen) > 8 and head.model.proposal.cumulative.dtype == torch.float64
+    proposal = head.model.proposal
+    assert len(seen) > 8 and proposal.cumulative.dtype == torch.float64
+    draws = proposal()
+    assert len(draws) == 300 and draws.dtype == proposal.others.dtype
+
+    def fails(tensor: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError):
+        head._apply(fails)
+    assert proposal.cumulative.dtype == torch.float64
+    head.share_memory()
+    assert proposal.cumulative.is_shared() and head.to("meta").model.proposal.cumulative.device.type == "meta"
+
+
+@pytest.mark.parametrize("name", ["softmax", "sampled", "ecoc", "hybrid"])
+def test_losses_compile_without_a_warning(name: str) -> None:
+    head = heads.build(name, H, 200, counts=zipf_counts(200)).double()
+    hidden, target = torch.randn(5, H, dtype=torch.float64), torch.arange(5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # torch's way with its own functions is deprecated
+        torch.manual_seed(3)
+        loss = torch.compile(head, backend="eager", fullgraph=True)(hidden, target)
+    torch.manual_seed(3)
+    torch.testing.assert_close(loss, head(hidden, target))
 
 
 def test_shares_do_as_well_as_counts() -> None:
