@@ -28,7 +28,8 @@ def written_whole(path: Path) -> Iterator[Path]:
         temporary.touch()
         mode = temporary.stat().st_mode
         yield temporary
-        temporary.chmod(mode)  # safetensors lets nobody but the owner read
+        if temporary.stat().st_mode != mode:  # safetensors lets nobody but the owner read
+            temporary.chmod(mode)
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)

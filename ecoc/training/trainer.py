@@ -62,7 +62,7 @@ class Trainer:
         self.sums |= {"fed": 0, "changed": 0, "validation_seconds": 0.0, "validation_cpu_seconds": 0.0}
         self._everyones_seconds = 0.0  # of several processes, the first one's clock counts
         self.valid_losses: list[float] = []
-        self.asked_to_stop = False
+        self.asked_to_stop = self.cut_short = False  # the latter inside an epoch, by time
         self._clock = time.perf_counter(), time.process_time()
         first = shard[0] == 0
         steps, loss_is_nll = len(task), self.model.head.loss_is_nll
@@ -76,7 +76,7 @@ class Trainer:
                 self._epoch()
             self._save()
             feeding, epochs = self.model.feeding, self.position["epoch"]
-            if epochs < self.options.epochs:
+            if epochs < self.options.epochs or self.cut_short:
                 self.journal.note(f"ended in epoch {epochs} of {self.options.epochs}: {self._why_to_end()}")
             if feeding is not None and not any(feeding.schedule(epoch) for epoch in range(epochs)):
                 self.journal.note(
@@ -114,6 +114,7 @@ class Trainer:
                 break
             if self._steps_done() % self.options.save_every == 0:
                 self._save()
+        self.cut_short = self.position["step"] < len(self.task)
         self._finish_epoch()
 
     def step(self, batch: Any) -> float:

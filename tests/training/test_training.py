@@ -189,6 +189,8 @@ def test_time_limit_and_patience_end_training(tmp_path: Path, capsys: pytest.Cap
     assert time.perf_counter() - started < 60 and (run / "best.safetensors").exists()
     said = " ".join(capsys.readouterr().err.split())
     assert re.search(r"note: ended in epoch \d+ of 100000: the 2 seconds of --max-seconds are over", said)
+    train(options(corpus, tmp_path / "one", epochs=1, max_seconds=0.01), progress=True)
+    assert "ended in epoch 1 of 1: the 0.01 seconds" in " ".join(capsys.readouterr().err.split())
     diverging = {"epochs": 50, "patience": 1, "lr": 5.0, "clip": 100.0, "lr_schedule": "constant"}
     run = train(options(corpus, tmp_path / "patience", **diverging), progress=True)
     epochs = len([r for r in log_of(run) if r["event"] == "epoch"])
