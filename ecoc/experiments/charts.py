@@ -53,7 +53,8 @@ def _points(group: Group, what: str, path: str, seed: int | None, unit: float, l
     if codes := [name for name in lost if name in coded]:
         caption += f" Error-correcting codes that another row beats in both: {listed(codes)}."
     caption += _undrawn({name: y for name, (_, y) in found.items() if limit < y < math.inf}, limit)
-    if others := [name for name, (x, y) in found.items() if not x and y <= limit]:
+    others = [row.name for row in group.rows if row.values(path) and not row.values(path, seed)]
+    if others := [name for name in others if found[name][1] <= limit]:
         caption += f" Not drawn, run with another seed alone: {listed(others)}."
     return Chart(f"Perplexity and {what}", lines, what, "test perplexity", caption)
 

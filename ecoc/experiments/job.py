@@ -81,8 +81,9 @@ class Job:
         same = result.options == self.options() | ({"lr": rate} if rate else {})
         same = same and all(result.data.get(key) == now for key, now in self._data(result.options).items())
         same = same and bool(result.skipped or rates == set(self.rates))
-        if same and len(rates) > 1 and not self.tunes_itself and self.tuner.finished:
-            same = {float(rate): value for rate, value in result.tuning.items()} == self.tuner.known_tuning()
+        known = self.tuner.known_tuning() if len(rates) > 1 and not self.tunes_itself and self.tuner.finished else {}
+        if known:
+            same = same and rate == min(known, key=known.__getitem__)
         return "finished" if same else "changed"
 
     @property

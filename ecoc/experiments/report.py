@@ -268,8 +268,9 @@ def _made(results: Sequence[Result]) -> Iterator[str]:
     for name, values in facts.items():
         yield f"<dt>{name}</dt><dd>{escape(', '.join(sorted(filter(None, values))) or 'unknown')}</dd>\n"
     yield (
-        "</dl>\n<figcaption>Compare CPU seconds within a table and a seed: other seeds may have run elsewhere. In commands, DATA, VECTORS, "
-        "CAPTIONS, FEATURES and PROJECTION stand for your files, as given to <code>ecoc reproduce</code>."
+        "</dl>\n<figcaption>Compare CPU seconds within a table and a seed: other seeds may have run elsewhere. In "
+        "commands, DATA, VECTORS, CAPTIONS, FEATURES and PROJECTION stand for your files, as given to "
+        "<code>ecoc reproduce</code>."
         "</figcaption>\n</figure>\n"
     )
     for study, title in _STUDIES.items():

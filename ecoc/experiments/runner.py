@@ -14,7 +14,6 @@ from ecoc.data import open_captions, open_corpus
 from ecoc.experiments.job import Job
 from ecoc.experiments.process import Failed, data_dir_of
 from ecoc.experiments.rows import read_study
-from ecoc.experiments.sentences import listed
 from ecoc.options import ReproduceOptions
 
 
@@ -37,11 +36,11 @@ def jobs(settings: ReproduceOptions) -> list[Job]:
 def reproduce(settings: ReproduceOptions, progress: bool = True) -> list[str]:
     """Run what is not finished; returns what failed, a line each."""
     asked = [(job, job.state) for job in jobs(settings)]
-    changed = [f"{job.row.name} on {job.corpus}" for job, state in asked if state == "changed"]
+    changed = [f"{job.row.name} on {job.corpus}, seed {job.seed}" for job, state in asked if state == "changed"]
     if changed and not settings.overwrite:
         raise ValueError(
-            f"{settings.results} has rows of other options or files than these: {listed(changed)}; give another "
-            "--results, or --overwrite to run them anew in their place"
+            f"{settings.results} has rows that were run with other options, rates or files: {'; '.join(changed)}: "
+            "choose other --rows, give another --results, or --overwrite to run them anew in their place"
         )
     for job, state in asked:
         if state == "finished":

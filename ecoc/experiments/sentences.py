@@ -14,15 +14,13 @@ def conditions(group: Group, mark: str = "") -> str:
     """What perplexity it is, of which epoch and from how many seeds, and whether the paper's compare, if any."""
     most = max((epochs for row in group.rows for epochs in row.values("cost.epochs")), default=0.0)
     least = min((epochs for row in group.rows for epochs in row.values("cost.epochs")), default=0.0)
-    text = f"Perplexity normalised over all words, of the best of {'at most ' * (least < most)}{most:.0f} epochs by "
-    text += "validation"
+    text = "Perplexity normalised over all words, after the epoch with the best validation perplexity of "
+    text += f"{'at most ' * (least < most)}{most:.0f}"
     if early := [row.name for row in group.rows if any(_best_before_the_last(run) for run in row.results)]:
-        text += f" (which is not the last of {listed(early)})"
+        text += f" (the last but for {listed(early)})"
     text += f". {seeds(group)} CPU seconds are with validation and without the making of a code"
-    if any(run.seed != TIMED for row in group.rows for run in row.results):
-        text += f", of seed {TIMED} alone"
-    if slow := [f"{row.name} ({share:.0%})" for row in group.rows if (share := _share_of_validation(row)) > 0.2]:
-        text += f"; validation is much of those of {listed(slow)}"
+    if slow := [f"{share:.0%} for {row.name}" for row in group.rows if (share := _share_of_validation(row)) > 0.2]:
+        text += f"; validation takes {listed(slow)}"
     text += "."
     tuned = {run.tuned.rpartition(" on ")[2] for row in group.rows for run in row.results if run.tuned}
     if elsewhere := sorted(tuned - {group.corpus}):
@@ -35,10 +33,11 @@ def conditions(group: Group, mark: str = "") -> str:
 def seeds(group: Group) -> str:
     """Whether a small difference means something."""
     counts = {len(row.results) for row in group.rows if not row.skipped}
-    if counts <= {1}:
+    if counts <= {1} and all(run.seed == TIMED for row in group.rows for run in row.results):
         return "One seed: small differences may be chance."
-    single = ", rows without it have one seed" if 1 in counts else ""
-    return f"± is the standard deviation over seeds{single}: differences of less than about twice that may be chance."
+    single = ", which rows of one seed have none of" if 1 in counts else ""
+    text = f"± is the standard deviation over seeds{single}: differences of less than about twice that may be chance."
+    return f"{text} CPU seconds are of seed {TIMED} alone."
 
 
 def _best_before_the_last(run: Result) -> bool:

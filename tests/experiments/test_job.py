@@ -100,7 +100,9 @@ def test_further_seeds_take_the_learning_rate_of_the_first(
     assert one.curve[0]["valid_perplexity"] != other.curve[0]["valid_perplexity"]
     assert first.done == second.done == first.work and not first.tuner.folder.exists()
     assert second.state == "finished"
-    replace(one, tuning={"1e-05": 1.0, "0.02": 2.0}).save(Path(study.results))  # tuned anew, with another outcome
+    replace(one, tuning={"1e-05": 2.0, "0.02": 1.0}).save(Path(study.results))  # tuned anew, with the same outcome
+    assert (first.state, second.state) == ("finished", "finished")
+    replace(one, tuning={"1e-05": 1.0, "0.02": 2.0}).save(Path(study.results))  # and with another
     assert (first.state, second.state) == ("finished", "changed")
 
 

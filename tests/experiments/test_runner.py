@@ -161,7 +161,7 @@ def test_a_finished_row_is_replaced_only_if_asked_for(
     replace(job.blank, options=job.options() | {"lr": 0.02}).save(Path(study.results))
     assert runner.reproduce(study, progress=False) == ran == []
     change(tmp_path, "code.yaml", options={"head": "ecoc", "bits": 32})
-    with pytest.raises(ValueError, match=r"results has rows of other options or files than these: Code on text; give"):
+    with pytest.raises(ValueError, match=r"run with other options, rates or files: Code on text, seed 1: choose"):
         runner.reproduce(study, progress=False)
     assert ran == []
     assert runner.reproduce(replace(study, overwrite=True), progress=False) == [] and ran == ["Code"]

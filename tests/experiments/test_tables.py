@@ -53,7 +53,7 @@ def test_a_cell_has_the_mean_over_seeds_with_its_spread_and_the_best_of_a_column
     assert {pair[0] for pair in bold(found) if pair[1] == "decoder parameters"} == {"A", "B"}
     assert not [pair for pair in bold(found) if "paper's" in pair[1]]  # of the paper's rows some may be missing here
     text = "± is the standard deviation over seeds{}: differences of less than about twice that may be chance."
-    assert text.format(", rows without it have one seed") in found.caption
+    assert text.format(", which rows of one seed have none of") in found.caption
     assert text.format("") in table_of(*full, skipped("NCE")).caption
 
 
@@ -64,7 +64,7 @@ def test_all_seeds_count_but_for_cpu_seconds():
     found = table_of(*full, language("Uni-ECOC", 90.0, seconds=600.0), language("NCE", 80.0, seed=2, seconds=1.0))
     assert column(found, "test") == ["100.00 ± 3.00", "80.00", "90.00"] and column(found, "seeds") == ["3", "1", "1"]
     assert column(found, "CPU seconds") == ["3,000", "", "600"]
-    assert "without the making of a code, of seed 1 alone." in found.caption
+    assert "CPU seconds are of seed 1 alone." in found.caption
     (group,) = groups([*full, language("Uni-ECOC", 100.0, seconds=600.0)], "table1")
     assert column(headline_table(group), "CPU seconds, Full-SM = 1") == ["1.00", "0.20"]
     assert "0 of 1 rows are above Full-SM (100.00)" in headline_table(group).caption  # as good is not worse
@@ -75,10 +75,10 @@ def test_captions_say_which_epoch_was_best_and_where_validation_costs_much():
     rows[1].curve[-1]["valid_perplexity"] = {"normalised": 1000.0}
     rows[2].cost["validation_cpu_seconds"] = 300.0
     caption = table_of(*rows).caption
-    assert "of the best of 4 epochs by validation (which is not the last of NCE). One seed" in caption
-    assert "without the making of a code; validation is much of those of Uni-ECOC (30%)." in caption
+    assert "the epoch with the best validation perplexity of 4 (the last but for NCE). One seed" in caption
+    assert "without the making of a code; validation takes 30% for Uni-ECOC." in caption
     plain = table_of(rows[0]).caption
-    assert "4 epochs by validation. One seed" in plain and "without the making of a code." in plain
+    assert "best validation perplexity of 4. One seed" in plain and "without the making of a code." in plain
 
 
 def test_seeds_that_chose_different_learning_rates_show_both():
@@ -96,9 +96,9 @@ def test_without_a_second_seed_there_is_no_spread():
 def test_only_the_papers_budget_compares_with_the_paper():
     small = table_of(language("Full-SM", 100.0, paper={"test": 79.24}))
     assert "test - paper's †" in small.columns and "† The paper's values do not compare" in small.caption
-    assert "here are fewer epochs" in small.caption and "best of 4 epochs" in small.caption
+    assert "here are fewer epochs" in small.caption and "perplexity of 4. One seed" in small.caption
     mixed = table_of(language("Full-SM", 100.0), language("NCE", 90.0, epochs=3))
-    assert "best of at most 4 epochs" in mixed.caption
+    assert "perplexity of at most 4. One seed" in mixed.caption
     paper = table_of(language("Full-SM", 80.0, paper={"test": 79.24}, budget="paper"))
     assert column(paper, "test - paper's") == ["+0.76"] and "compare" not in paper.caption
 
@@ -234,7 +234,10 @@ def test_a_code_that_differs_in_two_ways_wins_nothing():
     caption = table_of(language("Full-SM", 100.0, study="figure2", options={"head": "softmax"}), *rows).caption
     assert "Best codebook of random and semantic, all else equal: semantic (1 of 1)." in caption
     assert "Not compared so, as more than that is different: span-unigram." in caption
-    assert "Perplexity normalised over all words, of the best of 4 epochs by validation. One seed" in caption
+    assert (
+        "Perplexity normalised over all words, after the epoch with the best validation perplexity of 4. One seed"
+        in caption
+    )
     rows.append(coded("figure2", "span-embedding", 40, 60, objective="span-mass"))
     caption = table_of(*rows).caption  # orders of spans differ in widths as well
     assert "Not compared so, as more than that is different: span-embedding and span-unigram." in caption
