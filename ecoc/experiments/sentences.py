@@ -33,11 +33,17 @@ def conditions(group: Group, mark: str = "") -> str:
 def seeds(group: Group) -> str:
     """Whether a small difference means something."""
     counts = {len(row.results) for row in group.rows if not row.skipped}
-    if counts <= {1} and all(run.seed == TIMED for row in group.rows for run in row.results):
-        return "One seed: small differences may be chance."
-    single = ", which rows of one seed have none of" if 1 in counts else ""
-    text = f"± is the standard deviation over seeds{single}: differences of less than about twice that may be chance."
-    return f"{text} CPU seconds are of seed {TIMED} alone."
+    if counts <= {1}:
+        text = "One seed: small differences may be chance."
+    else:
+        single = ", which rows of one seed have none of" if 1 in counts else ""
+        text = (
+            f"± is the standard deviation over seeds{single}: differences of less than about twice that may be chance"
+        )
+        text += ", and of two seeds it is itself a rough guess." if 2 in counts else "."
+    if any(run.seed != TIMED for row in group.rows for run in row.results):
+        text += f" CPU seconds are of seed {TIMED} alone, as others may have run elsewhere."
+    return text
 
 
 def _best_before_the_last(run: Result) -> bool:

@@ -52,9 +52,11 @@ def test_a_cell_has_the_mean_over_seeds_with_its_spread_and_the_best_of_a_column
     found = table_of(*full, *(language(name, 99.0, decoder=9) for name in "AB"), language("C", 90.0, decoder=10))
     assert {pair[0] for pair in bold(found) if pair[1] == "decoder parameters"} == {"A", "B"}
     assert not [pair for pair in bold(found) if "paper's" in pair[1]]  # of the paper's rows some may be missing here
-    text = "± is the standard deviation over seeds{}: differences of less than about twice that may be chance."
-    assert text.format(", which rows of one seed have none of") in found.caption
-    assert text.format("") in table_of(*full, skipped("NCE")).caption
+    text = "± is the standard deviation over seeds{}: differences of less than about twice that may be chance{}."
+    rough = ", and of two seeds it is itself a rough guess"
+    assert text.format(", which rows of one seed have none of", rough) in found.caption
+    assert text.format("", rough) in table_of(*full, skipped("NCE")).caption
+    assert text.format("", "") in table_of(*full, language("Full-SM", 100.0, seed=3)).caption
 
 
 def test_all_seeds_count_but_for_cpu_seconds():
@@ -64,7 +66,10 @@ def test_all_seeds_count_but_for_cpu_seconds():
     found = table_of(*full, language("Uni-ECOC", 90.0, seconds=600.0), language("NCE", 80.0, seed=2, seconds=1.0))
     assert column(found, "test") == ["100.00 ± 3.00", "80.00", "90.00"] and column(found, "seeds") == ["3", "1", "1"]
     assert column(found, "CPU seconds") == ["3,000", "", "600"]
-    assert "CPU seconds are of seed 1 alone." in found.caption
+    assert "CPU seconds are of seed 1 alone, as others may have run elsewhere." in found.caption
+    other = table_of(language("Full-SM", 100.0), language("NCE", 80.0, seed=2)).caption
+    assert "One seed: small differences may be chance. CPU seconds are of seed 1 alone" in other and "±" not in other
+    assert "alone" not in table_of(language("Full-SM", 100.0)).caption
     (group,) = groups([*full, language("Uni-ECOC", 100.0, seconds=600.0)], "table1")
     assert column(headline_table(group), "CPU seconds, Full-SM = 1") == ["1.00", "0.20"]
     assert "0 of 1 rows are above Full-SM (100.00)" in headline_table(group).caption  # as good is not worse
