@@ -41,7 +41,8 @@ def seeds(group: Group) -> str:
             f"± is the standard deviation over seeds{single}: differences of less than about twice that may be chance"
         )
         text += ", and of two seeds it is itself a rough guess." if 2 in counts else "."
-    if any(run.seed != TIMED for row in group.rows for run in row.results):
+    timed = group.study not in ("bands", "flips")
+    if timed and any(run.seed != TIMED for row in group.rows for run in row.results):
         text += f" CPU seconds are of seed {TIMED} alone, as others may have run elsewhere."
     return text
 
